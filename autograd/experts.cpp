@@ -1,11 +1,13 @@
 #include "autograd/experts.h"
 
+#include <tuple>
 #include <utility>
 
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
 #include "autograd/expert_rows.h"
 #include "autograd/leaf_sum.h"
+#include "autograd/token_pieces.h"
 #include "kernels/add/op.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/op.h"
@@ -15,6 +17,7 @@
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
+#include "runtime/stream_log.h"
 
 namespace tessera {
 namespace {
@@ -35,6 +38,7 @@ struct Layer {
 
   Tensor operator()(const Tensor& x, const Tensor& offsets) const {
     const Tensor y = activation({x.size(0), outputs()}, x.dtype());
+    log_product(Work::Kind::forward, x);
     grouped_matmul(y, x, weight.data(), offsets, forward());
     return y;
   }
@@ -42,34 +46,42 @@ struct Layer {
   std::pair<Tensor, Tensor> gated(const Tensor& x, const Tensor& offsets) const {
     const Tensor y = activation({x.size(0), outputs()}, x.dtype());
     const Tensor h = activation({x.size(0), outputs() / 2}, x.dtype());
+    log_product(Work::Kind::forward, x);
     grouped_matmul_swiglu(h, y, x, weight.data(), offsets, forward());
     return {y, h};
   }
   Tensor input_gradient(const Tensor& dy, const Tensor& offsets) const {
     const Tensor dx = activation({dy.size(0), inputs()}, dy.dtype());
+    log_product(Work::Kind::backward, dy);
     grouped_matmul(dx, dy, weight.data(), offsets, backward());
     return dx;
   }
+  /// In a dry run rows travel while others are computed, so each product is work of its own.
+  void log_product(Work::Kind kind, const Tensor& rows) const {
+    log_work(
+        {.kind = kind, .amount = 2.0 * static_cast<double>(rows.size(0) * inputs() * outputs())});
+  }
 };
 
-/// The gradient of a layer's weight, from the leaves of this rank's tokens. There is one for each source:
-/// their sum over ranks is formed later, in the tree of all sums.
+/// The gradient of a layer's weight, from the pieces of this rank's tokens. There may be one for each source
+/// (ExpertSums): their sum over ranks is formed later, in the tree of all sums.
 class LayerGradient {
  public:
-  LayerGradient(Layer layer, std::int64_t leaves) : layer_(std::move(layer)) {
+  LayerGradient(Layer layer, std::int64_t pieces) : layer_(std::move(layer)) {
     if (!layer_.weight.trainable()) return;
     const Accumulate accumulate = layer_.weight.next_contribution();
     for (const Tensor& window : layer_.weight.gradients()) {
-      sums_.emplace_back(window, accumulate, leaves);
+      sums_.emplace_back(window, accumulate, pieces);
     }
   }
 
-  /// Adds that of one leaf's rows.
+  /// Adds that of one piece's rows.
   void add(const Tensor& x, const Tensor& dy, const ExpertRows& at) {
     const bool out_in = layer_.layout == WeightLayout::out_in;
-    for (int s = 0; s < at.sources(); ++s) {
+    layer_.log_product(Work::Kind::backward, x);
+    for (int s = 0; s < at.sums(); ++s) {
       LeafSum& sum = sums_[static_cast<std::size_t>(s)];
-      const Tensor x_of = at.of_source(x, s), dy_of = at.of_source(dy, s);
+      const Tensor x_of = at.rows_of(x, s), dy_of = at.rows_of(dy, s);
       grouped_matmul_weight(sum.next(), out_in ? dy_of : x_of, out_in ? x_of : dy_of,
                             at.offsets_of(s), sum.accumulate());
       sum.added();
@@ -86,37 +98,40 @@ struct LayerGradients {
   LayerGradient gate_up, down;
 };
 
-/// The tensors and choices of one call, for one leaf of this rank's tokens.
+/// The tensors and choices of one call, for one piece of this rank's tokens.
 struct Call {
   Layer gate_up, down;
   WeighedInput weighed;
   Tensor weights, places;
   ExpertRows at;
   /// WeighedInput::down: the weights of the rows at the experts, and the rows' places there.
-  Tensor weights_there, places_there;
+  Tensor weights_there = {}, places_there = {};
 
   bool weighs(WeighedInput input) const { return weighed == input; }
 
-  /// The rows that gate_up multiplies, before they travel.
-  Tensor dispatched(const Tensor& rows) const {
-    const Tensor y = activation({places.numel(), rows.size(1)}, rows.dtype());
-    dispatch(y, rows, places, weighs(WeighedInput::gate_up) ? weights : Tensor());
-    return y;
+  /// The rows that gate_up multiplies, on their way to the experts.
+  Journey send(const Tensor& rows) const {
+    return at.tokens_to_experts(rows, weighs(WeighedInput::gate_up) ? weights : Tensor());
   }
 
-  void send_weights() {
-    if (!weighs(WeighedInput::down)) return;
-    weights_there = weights, places_there = places;
-    if (!at.travel()) return;
+  /// Where the experts need them.
+  Journey send_weights() const {
+    if (!weighs(WeighedInput::down) || !at.travel()) return {weights};
     const Tensor of_rows = activation({places.numel(), 1}, weights.dtype());
     dispatch(of_rows, weights.reshape(of_rows.shape()), slot_places());
-    weights_there = at.to_experts(of_rows), places_there = at.places();
+    return at.to_experts(of_rows);
   }
-  /// From the rows' weights at the experts, or their gradients, to the tokens' [N, k].
-  Tensor weights_of_tokens(const Tensor& there) const {
-    if (!at.travel()) return there;
-    const Tensor of_slots = activation({places.numel(), 1}, there.dtype());
-    combine(of_slots, at.to_tokens(there), slot_places());
+  void weights_arrived(Journey journey) {
+    if (!weighs(WeighedInput::down)) return;
+    weights_there = at.arrived(std::move(journey));
+    places_there = at.travel() ? at.places() : places;
+  }
+  /// From the weights' gradients that have come back to those of the tokens' weights [N, k].
+  Tensor weights_of_tokens(Journey journey) const {
+    const Tensor back = at.arrived(std::move(journey));
+    if (!at.travel()) return back;
+    const Tensor of_slots = activation({places.numel(), 1}, back.dtype());
+    combine(of_slots, back, slot_places());
     return of_slots.reshape(places.shape());
   }
 
@@ -124,7 +139,8 @@ struct Call {
   Tensor slot_places() const { return places.reshape({places.numel(), 1}); }
 };
 
-/// The gradients of one call, with respect to the rows and the weights.
+/// The gradients of one piece, with respect to the rows and the weights. Each tensor is released as soon as it
+/// has been read.
 class Backward {
  public:
   /// `received`: the rows that have travelled to the experts here; undefined if none travel.
@@ -134,56 +150,117 @@ class Backward {
         received_(std::move(received)),
         gate_up_(std::move(gate_up)) {}
 
-  /// Returns {dx, dweights}. Each tensor is released as soon as it has been read.
-  Gradients operator()(const Tensor& dy, bool wants_dx, bool wants_dweights, LayerGradients& sums) {
-    dweights_ = like(call_.weighs(WeighedInput::down) ? call_.weights_there : call_.weights);
-    through_down(dy, sums.down);
-    if (!wants_dx && !wants_dweights && !call_.gate_up.weight.trainable()) return {{}, {}};
-    const Tensor dx = through_gate_up(wants_dx, wants_dweights, sums.gate_up);
-    return {dx, wants_dweights ? dweights_ : Tensor()};
+  void send(const Tensor& dy) { dy_ = call_.at.tokens_to_experts(dy, {}); }
+
+  /// Adds to the weights' gradients. The other gradients begin to travel back.
+  void compute(bool wants_dx, bool wants_dweights, LayerGradients& sums) {
+    through_down(sums.down);
+    if (!wants_dx && !wants_dweights && !call_.gate_up.weight.trainable()) return;
+    const bool weighed = call_.weighs(WeighedInput::gate_up);
+    const bool sends = wants_dx || (weighed && wants_dweights);
+    // Rows travel while the weight's gradient is computed.
+    if (!call_.at.travel()) add_gate_up(sums.gate_up);
+    if (sends) send_back();
+    if (call_.at.travel()) add_gate_up(sums.gate_up);
+    gate_up_ = {};
+  }
+
+  /// Returns {dx, dweights}.
+  Gradients finish(bool wants_dx, bool wants_dweights) {
+    const bool weighed = call_.weighs(WeighedInput::gate_up);
+    if (!weighed && dweights_.rows.defined()) {
+      dweights_ = {call_.weights_of_tokens(std::exchange(dweights_, {}))};
+    }
+    Tensor dx;
+    if (drows_.rows.defined()) {
+      const Tensor drows = call_.at.arrived(std::exchange(drows_, {}));
+      if (weighed) {
+        const Tensor x = like(drows);
+        dispatch(x, rows_, call_.places);
+        dweights_ = {like(call_.weights)};
+        weigh_backward(drows, dweights_.rows, drows, x, call_.places, call_.weights);
+      }
+      if (wants_dx) {
+        dx = like(rows_);
+        combine(dx, drows, call_.places);
+      }
+    }
+    return {dx, wants_dweights ? dweights_.rows : Tensor()};
   }
 
  private:
   /// Adds to down's gradient. gate_up_ becomes its own gradient.
-  void through_down(const Tensor& dy, LayerGradient& sum) {
-    Tensor dispatched_dy = activation({call_.places.numel(), dy.size(1)}, dy.dtype());
-    dispatch(dispatched_dy, dy, call_.places);
-    dispatched_dy = call_.at.to_experts(dispatched_dy);
+  void through_down(LayerGradient& sum) {
+    const Tensor dy = call_.at.at_experts(std::exchange(dy_, {}));
     // The gradient of down's rows, and then these rows once more.
-    const Tensor h = call_.down.input_gradient(dispatched_dy, call_.at.offsets());
+    const Tensor h = call_.down.input_gradient(dy, call_.at.offsets());
     const bool weighed = call_.weighs(WeighedInput::down);
+    const Tensor dweights = weighed ? like(call_.weights_there) : Tensor();
     const Columns gate = first_half(gate_up_), up = second_half(gate_up_);
-    weighed_swiglu_backward(h, weighed ? dweights_ : Tensor(), gate, up, h, gate, up,
-                            call_.places_there, call_.weights_there);
-    if (weighed) dweights_ = call_.weights_of_tokens(dweights_);
-    if (call_.down.weight.trainable()) sum.add(h, dispatched_dy, call_.at);
+    weighed_swiglu_backward(h, dweights, gate, up, h, gate, up, call_.places_there,
+                            call_.weights_there);
+    if (weighed) dweights_ = call_.at.to_tokens(dweights);
+    if (call_.down.weight.trainable()) sum.add(h, dy, call_.at);
   }
 
-  /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result. Returns dx.
-  Tensor through_gate_up(bool wants_dx, bool wants_dweights, LayerGradient& sum) {
-    if (call_.gate_up.weight.trainable()) {
-      const Tensor x = received_.defined() ? received_ : call_.dispatched(rows_);
-      received_ = {};
-      sum.add(x, gate_up_, call_.at);
-    }
-    const bool weighed = call_.weighs(WeighedInput::gate_up);
-    if (!wants_dx && !(weighed && wants_dweights)) return {};
+  /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result.
+  void add_gate_up(LayerGradient& sum) {
+    if (!call_.gate_up.weight.trainable()) return;
+    const Tensor x = received_.defined() ? received_ : call_.at.at_experts(call_.send(rows_));
+    received_ = {};
+    sum.add(x, gate_up_, call_.at);
+  }
+
+  void send_back() {
     Tensor drows = call_.gate_up.input_gradient(gate_up_, call_.at.offsets());
-    gate_up_ = {};
-    drows = call_.at.to_tokens(drows);
-    if (weighed) {
-      const Tensor x = like(drows);
-      dispatch(x, rows_, call_.places);
-      weigh_backward(drows, dweights_, drows, x, call_.places, call_.weights);
-    }
-    if (!wants_dx) return {};
-    const Tensor dx = like(rows_);
-    combine(dx, drows, call_.places);
-    return dx;
+    if (!call_.at.travel()) gate_up_ = {};
+    drows_ = call_.at.to_tokens(call_.at.by_arrival(drows));
   }
 
   Call call_;
-  Tensor rows_, received_, gate_up_, dweights_;
+  Tensor rows_, received_, gate_up_;
+  Journey dy_, dweights_, drows_;
+};
+
+/// A piece of this rank's tokens on its way forward.
+class Forward {
+ public:
+  Forward(Call call, Tensor rows, Tensor y, Tensor residual)
+      : call_(std::move(call)),
+        rows_(std::move(rows)),
+        y_(std::move(y)),
+        residual_(std::move(residual)) {}
+
+  void send() {
+    weights_ = call_.send_weights();
+    way_ = call_.send(rows_);
+  }
+
+  void compute() {
+    call_.weights_arrived(std::exchange(weights_, {}));
+    at_experts_ = call_.at.at_experts(std::exchange(way_, {}));
+    Tensor h;
+    std::tie(gate_up_, h) = call_.gate_up.gated(at_experts_, call_.at.offsets());
+    // Backward makes them again where they need not travel.
+    if (!call_.at.travel() || !call_.gate_up.weight.trainable()) at_experts_ = {};
+    Tensor results = call_.down(h, call_.at.offsets());
+    h = {};
+    results = call_.at.by_arrival(results);
+    way_ = call_.at.to_tokens(results);
+  }
+
+  /// Writes y. Returns the way back.
+  Backward finish() {
+    const Tensor results = call_.at.arrived(std::exchange(way_, {}));
+    const bool weighed = call_.weighs(WeighedInput::down);
+    combine(y_, results, call_.places, weighed ? call_.weights : Tensor(), residual_);
+    return Backward(std::move(call_), rows_, std::move(at_experts_), std::move(gate_up_));
+  }
+
+ private:
+  Call call_;
+  Tensor rows_, y_, residual_, at_experts_, gate_up_;
+  Journey weights_, way_;
 };
 
 void check_layers(const Variable& x, const Layer& up, const Layer& down, std::int64_t E) {
@@ -199,59 +276,24 @@ void check_layers(const Variable& x, const Layer& up, const Layer& down, std::in
         down.weight.name());
 }
 
-/// Where the rows of a leaf's tokens are dispatched to, among those of the leaf.
-struct Routed {
-  Tensor places, offsets;
-};
-
-Routed routed_leaf(const Routing& routing, std::int64_t leaf, std::int64_t leaves) {
-  if (leaves == 1) return {routing.places, routing.offsets};
-  const Tensor experts = rows_of_leaf(routing.experts, leaf, leaves);
-  const Routed routed{activation(experts.shape(), DType::i32),
-                      activation(routing.offsets.shape(), DType::i32)};
-  dispatch_order(routed.places, routed.offsets, experts);
-  return routed;
+/// The pieces that a rank's tokens are computed in: the leaves of its tokens, or those that travel to the
+/// experts one by one.
+std::int64_t pieces_of(const std::shared_ptr<ExpertExchange>& exchange) {
+  if (exchange == nullptr || token_leaves() > 1) return token_leaves();
+  return exchange->choices().pieces;
 }
 
-/// Writes y [N, C] for a leaf's rows [N, C]. Returns the way back.
-Backward forward_leaf(Call call, const Tensor& rows, const Tensor& y, const Tensor& residual) {
-  call.send_weights();
-  Tensor at_experts = call.at.to_experts(call.dispatched(rows));
-  auto [pre, h] = call.gate_up.gated(at_experts, call.at.offsets());
-  // Backward makes them again where they need not travel.
-  if (!call.at.travel() || !call.gate_up.weight.trainable()) at_experts = {};
-  Tensor results = call.down(h, call.at.offsets());
-  h = {};
-  results = call.at.to_tokens(results);
-  combine(y, results, call.places, call.weighs(WeighedInput::down) ? call.weights : Tensor(),
-          residual);
-  return Backward(std::move(call), rows, std::move(at_experts), std::move(pre));
-}
-
-/// The leaves' rows one after another.
-class JoinedLeaves {
- public:
-  explicit JoinedLeaves(std::int64_t leaves) : leaves_(leaves) {}
-
-  /// Undefined if nothing is wanted of any leaf.
-  void add(const Tensor& rows) {
-    if (leaves_ == 1 || !rows.defined()) {
-      joined_ = rows;
-      return;
-    }
-    const std::int64_t count = rows.size(0);
-    if (!joined_.defined()) {
-      joined_ = activation(rows.shape().with(0, leaves_ * count), rows.dtype());
-    }
-    joined_.slice(added_ * count, (added_ + 1) * count).copy_from(rows);
-    ++added_;
+std::vector<DispatchOrder> dispatch_orders(const Routing& routing, std::int64_t pieces) {
+  if (pieces == 1) return {{routing.places, routing.offsets}};
+  std::vector<DispatchOrder> orders;
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    const Tensor experts = rows_of_leaf(routing.experts, piece, pieces);
+    orders.push_back(
+        {activation(experts.shape(), DType::i32), activation(routing.offsets.shape(), DType::i32)});
+    dispatch_order(orders.back().places, orders.back().offsets, experts);
   }
-  const Tensor& joined() const { return joined_; }
-
- private:
-  std::int64_t leaves_, added_ = 0;
-  Tensor joined_;
-};
+  return orders;
+}
 
 }  // namespace
 
@@ -276,38 +318,52 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
                  const Parameter& down, const ExpertOptions& options, const Variable& residual) {
   const Layer first{gate_up, options.layout}, second{down, options.layout};
   check_layers(x, first, second, routing.offsets.numel() - 1);
-  const std::int64_t leaves = token_leaves();
+  const std::shared_ptr<ExpertExchange>& exchange = gate_up.exchange();
+  const std::int64_t pieces = pieces_of(exchange);
   const Tensor rows = as_rows(x.data()), y = like(x.data());
   const Tensor residuals = residual_rows(residual, x.shape(), "experts");
-  std::vector<Backward> backwards;
-  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-    const auto of = [&](const Tensor& all) { return rows_of_leaf(all, leaf, leaves); };
-    const Routed routed = routed_leaf(routing, leaf, leaves);
-    Call call{.gate_up = first,
-              .down = second,
-              .weighed = options.weighed,
-              .weights = of(routing.weights.data()),
-              .places = routed.places,
-              .at = ExpertRows(routed.offsets, routed.places, gate_up.exchange()),
-              .weights_there = {},
-              .places_there = {}};
-    backwards.push_back(forward_leaf(std::move(call), of(rows), of(as_rows(y)), of(residuals)));
+  const std::vector<DispatchOrder> orders = dispatch_orders(routing, pieces);
+  std::vector<ExpertRows> ways = ExpertRows::of_pieces(orders, exchange);
+  std::vector<Forward> forwards;
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    const auto of = [&](const Tensor& all) { return rows_of_leaf(all, piece, pieces); };
+    const auto i = static_cast<std::size_t>(piece);
+    forwards.emplace_back(Call{.gate_up = first,
+                               .down = second,
+                               .weighed = options.weighed,
+                               .weights = of(routing.weights.data()),
+                               .places = orders[i].places,
+                               .at = std::move(ways[i])},
+                          of(rows), of(as_rows(y)), of(residuals));
   }
+  std::vector<Backward> backwards;
+  const auto each = [&](const auto& stage) {
+    return [&](std::int64_t piece) { stage(forwards[static_cast<std::size_t>(piece)]); };
+  };
+  run_stages(pieces, exchange != nullptr, each([](Forward& piece) { piece.send(); }),
+             each([](Forward& piece) { piece.compute(); }),
+             each([&](Forward& piece) { backwards.push_back(piece.finish()); }));
   return differentiable(
       y, {x, routing.weights, residual}, gate_up.trainable() || down.trainable(),
       [backwards = std::move(backwards), first, second, needs_dx = x.requires_gradient(),
-       needs_dw = routing.weights.requires_gradient(),
+       needs_dw = routing.weights.requires_gradient(), travel = exchange != nullptr,
        shape = x.shape()](const Tensor& dy) mutable -> Gradients {
         const auto count = static_cast<std::int64_t>(backwards.size());
+        const Tensor dy_rows = as_rows(dy);
         LayerGradients sums{{first, count}, {second, count}};
-        JoinedLeaves dx(count), dweights(count);
-        for (std::int64_t leaf = 0; leaf < count; ++leaf) {
-          Backward backward = std::move(backwards[static_cast<std::size_t>(leaf)]);
-          const Gradients of_leaf =
-              backward(rows_of_leaf(as_rows(dy), leaf, count), needs_dx, needs_dw, sums);
-          dx.add(of_leaf[0]);
-          dweights.add(of_leaf[1]);
-        }
+        JoinedPieces dx(count, dy_rows.size(0)), dweights(count, dy_rows.size(0));
+        const auto at = [&](std::int64_t piece) -> Backward& {
+          return backwards[static_cast<std::size_t>(piece)];
+        };
+        run_stages(
+            count, travel,
+            [&](std::int64_t piece) { at(piece).send(rows_of_leaf(dy_rows, piece, count)); },
+            [&](std::int64_t piece) { at(piece).compute(needs_dx, needs_dw, sums); },
+            [&](std::int64_t piece) {
+              const Gradients of_piece = Backward(std::move(at(piece))).finish(needs_dx, needs_dw);
+              dx.add(of_piece[0]);
+              dweights.add(of_piece[1]);
+            });
         return {needs_dx ? dx.joined().reshape(shape) : Tensor(), dweights.joined(), dy};
       });
 }

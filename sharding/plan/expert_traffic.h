@@ -16,6 +16,8 @@ struct TravellingRows {
   /// Rows of this rank's tokens for experts on other ranks, and of other ranks' tokens for experts here.
   std::int64_t sent = 0;
   std::int64_t received = 0;
+  /// The tokens of the rows that are sent, each once for each rank that it goes to.
+  std::int64_t copies = 0;
 };
 
 /// One layer with experts.
@@ -23,6 +25,9 @@ struct ExpertTraffic {
   /// The ranks that share out `experts` experts.
   std::int64_t ranks = 1;
   std::int64_t experts = 1;
+  /// As ExpertChoices::pieces. Each piece has offsets of its own.
+  std::int64_t pieces = 1;
+  ExpertCopies copies = ExpertCopies::each_expert;
   std::int64_t channels = 1;
   WeighedInput weighed = WeighedInput::down;
   /// The dtype that the layer is computed in.
@@ -35,7 +40,9 @@ struct ExpertTraffic {
   std::int64_t backward(const TravellingRows& rows) const;
 };
 
-/// The rows that travel if each rank's `rows` dispatched rows are divided equally among experts.
-TravellingRows balanced_rows(std::int64_t rows, std::int64_t ranks);
+/// The rows that travel if each rank's tokens take `per_token` experts, all of them equally often and any of them
+/// together.
+TravellingRows balanced_rows(const ExpertTraffic& traffic, std::int64_t tokens,
+                             std::int64_t per_token);
 
 }  // namespace tessera

@@ -133,7 +133,7 @@ class GroupFootprint {
     for (const BucketLayout& bucket : group.buckets()) {
       elements_.push_back(bucket.elements);
       trained_.push_back(bucket.trainable_elements);
-      written_.push_back(group.expert_ranks() * bucket.trainable_elements);
+      written_.push_back(group.gradients_written * bucket.trainable_elements);
     }
   }
 
@@ -318,7 +318,7 @@ class GroupFootprint {
   const std::int64_t owned_frozen_;
   std::vector<std::int64_t> elements_;  // per bucket
   std::vector<std::int64_t> trained_;
-  std::vector<std::int64_t> written_;  // by backward: a gradient per source of rows
+  std::vector<std::int64_t> written_;  // by backward: GroupPlan::gradients_written
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "autograd/expert_exchange.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/enum_names.h"
@@ -94,6 +95,8 @@ struct ShardingOptions {
   /// Neighbouring ranks that share out the experts of each layer, each expert whole. The number of
   /// ranks is a multiple of this. 1: experts are placed like all other parameters.
   int expert_parallel = 1;
+  /// For expert parallelism. With `fast`, or with several pieces, bits depend on the choice.
+  ExpertChoices experts = {};
   /// Neighbouring ranks that share out the channels of every layer, its heads and the vocabulary.
   int tensor_parallel = 1;
   /// Ranks that share out the tokens of every row. For parameters they are data ranks.

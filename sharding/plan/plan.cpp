@@ -72,7 +72,8 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
                   .replicas = mesh.size_along(placement.replicate),
                   .cut = cut,
                   .masters = masters_of(placement),
-                  .gradients = gradient_case_of(placement, options, communicates)};
+                  .gradients = gradient_case_of(placement, options, communicates),
+                  .gradients_written = options.experts.sums == ExpertSums::exact ? cut.experts : 1};
   if (placement.parameters == Held::sharded) {
     const bool stays = placement.reshard == Reshard::never;
     group.gather_slots = Slots::assign(group.buckets(), stays ? 0 : options.live_gathers);
@@ -306,6 +307,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
   Plan plan{.mesh = mesh_of(options, machine),
             .communicates = options.strategy != StrategyKind::single,
             .micro_batches = options.micro_batches,
+            .experts = options.experts,
             .elastic = options.elastic,
             .grid = options.grid > 0,
             .partial_sums = partial_sums_of(options),
@@ -446,6 +448,14 @@ std::string to_string(const Plan& plan) {
           "experts     1/{} of each layer's, whole; layout, parameters and masters "
           "are of these\n",
           group.expert_ranks());
+      if (plan.experts.sums == ExpertSums::fast) {
+        text += "sums        one gradient of an expert from the rows of all these ranks\n";
+      }
+      if (plan.experts.pieces > 1) {
+        text +=
+            fmt::format("rows        travel in {} pieces, one under the computation of another\n",
+                        plan.experts.pieces);
+      }
     }
     text += fmt::format("parameters  {}\n", parameters_of(group));
     text += fmt::format("masters     {}, {}\n", name_of(group.placement.master_dtype),

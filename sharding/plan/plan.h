@@ -66,13 +66,15 @@ struct GroupPlan {
   Slots gather_slots;
   Masters masters = Masters::in_buffer;
   GradientCase gradients = GradientCase::reduce_in_place;
+  /// Gradients of each parameter that backward writes: with ExpertSums::exact one for each rank that rows came
+  /// from.
+  int gradients_written = 1;
   Slots gradient_slots;
   /// The sum across replicas waits for the last micro-batch.
   bool sums_replicas_once = false;
 
   const std::vector<BucketLayout>& buckets() const { return partition.buckets(); }
-  /// Ranks that share out the experts of this group; 1 for other parameters. Backward writes this
-  /// many gradients of each parameter: one for each rank that rows came from.
+  /// Ranks that share out the experts of this group; 1 for other parameters.
   int expert_ranks() const { return cut.experts; }
   int bucket_count() const { return static_cast<int>(buckets().size()); }
   ReshardGroup reshard_group_of(int shard) const;
@@ -92,6 +94,8 @@ struct Plan {
   /// The gradient norm is a sum over the ranks along these axes; see counts_in_norm.
   Axes norm_axes;
   int micro_batches = 1;
+  /// As ShardingOptions::experts.
+  ExpertChoices experts = {};
   /// Parts of a sum that tensor ranks divide (TensorAxis).
   int sum_parts = 1;
   /// As ShardingOptions::elastic.

@@ -9,7 +9,6 @@
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
 #include "sharding/strategy/context_exchange.h"
-#include "sharding/strategy/expert_axis.h"
 #include "sharding/strategy/gradient_norm.h"
 #include "sharding/strategy/tensor_ranks.h"
 
@@ -55,17 +54,16 @@ Strategy::~Strategy() {
 }
 
 void Strategy::share_out_experts() {
-  std::shared_ptr<ExpertExchange> exchange;
   for (const GroupPlan& group : plan_.groups) {
     if (group.expert_ranks() == 1) continue;
-    if (exchange == nullptr) {
+    if (expert_axis_ == nullptr) {
       const auto number = [&](int rank) {
         return plan_.mesh.group_along(rank, group.placement.experts);
       };
-      exchange = std::make_shared<ExpertAxis>(communicators_.split(*world_, number));
+      expert_axis_ = std::make_shared<ExpertAxis>(world_->split(number), plan_.experts);
     }
     for (const BucketLayout& bucket : group.buckets()) {
-      for (const Parameter& parameter : bucket.parameters) parameter.share_out(exchange);
+      for (const Parameter& parameter : bucket.parameters) parameter.share_out(expert_axis_);
     }
   }
 }
@@ -159,6 +157,7 @@ Step Strategy::start_step() {
   ++protocol_.step;
   protocol_.phase = Phase::micro_batches;
   protocol_.finished = 0;
+  if (expert_axis_ != nullptr) expert_axis_->start();
   for (const auto& group : groups_) group->start_step();
   return Step(*this);
 }

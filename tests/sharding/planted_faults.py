@@ -17,6 +17,26 @@ TESTS = [f"test_sharding_{name}" for name in (
 
 # By file and name: text that occurs in the file exactly once, and what replaces it.
 FAULTS = {
+    "sharding/strategy/expert_axis.cpp": {
+        "computation does not wait for the rows of experts": (
+            "  wait_for_communication(arrival);\n",
+            "  (void)arrival;\n"),
+    },
+    "autograd/token_copies.cpp": {
+        "a token's copy travels for each of its experts": (
+            "if (of_rank.empty() || of_rank.back() != token)",
+            "if (per_token > 0)"),
+    },
+    "autograd/leaf_sum.cpp": {
+        "pieces of an odd number of tokens lose the last one": (
+            "rows.slice(leaf * count / leaves, (leaf + 1) * count / leaves);",
+            "rows.slice(leaf * (count / leaves), (leaf + 1) * (count / leaves));"),
+    },
+    "sharding/plan/expert_traffic.cpp": {
+        "the numbers of copies are sent for nothing": (
+            "offsets + (once ? rows.sent : 0)",
+            "offsets"),
+    },
     "sharding/plan/stages.cpp": {
         "a token is multiplied by all experts": (
             "  if (!parameter.stacked() || experts_per_token == 0) return parameter.numel();\n",
@@ -379,16 +399,25 @@ FAULTS = {
     },
     "autograd/expert_rows.cpp": {
         "rows from other ranks are taken for the first expert's": (
-            "of_groups.push_back(before + from[e] - from[0]);",
-            "of_groups.push_back(before + from[n] - from[0]);"),
+            "groups.push_back(before + received[r * (n + 1) + e]);",
+            "groups.push_back(before + received[r * (n + 1) + n]);"),
         "a source's gradient is formed from all rows": (
-            "return rows.slice(begin, begin + first[source]);",
-            "return rows.slice(begin - begin, first[source]);"),
+            "return rows.slice(begin, begin + first[sum]);",
+            "return rows.slice(begin - begin, first[sum]);"),
+        "rows that are sorted again overwrite those of the first source": (
+            "next[r * n + e] = end;",
+            "next[r * n + e] = offsets.back();"),
+        "the copies of the first source make the rows of all": (
+            "row = row_end, copy = copy_end;",
+            "row = row_end;"),
+        "rows that are sorted again travel back as they are": (
+            "if (!sorts_again()) return rows;",
+            "if (travel()) return rows;"),
     },
     "autograd/experts.cpp": {
         "weights of rows stay with their tokens": (
-            "weights_there = at.to_experts(of_rows)",
-            "weights_there = of_rows.numel() == at.places().numel() ? of_rows : at.to_experts(of_rows)"),
+            "return at.to_experts(of_rows);",
+            "return of_rows.numel() == at.places().numel() ? Journey{of_rows} : at.to_experts(of_rows);"),
     },
     "sharding/comm/call.cpp": {
         "unequal parts are cut by what the rank receives": (

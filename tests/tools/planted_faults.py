@@ -976,8 +976,8 @@ FAULTS = {
             "rows / groups + (g < rows % groups ? 1 : 0);",
             "rows / groups;"),
         "the bound of a peak counts one rank's rows": (
-            "received[i] = own[first + i % (n + 1)];",
-            "if (i <= n) received[i] = own[first + i % (n + 1)];"),
+            "for (std::int64_t e = 0; e <= n; ++e) received.push_back(from[e] - from[0]);",
+            "for (std::int64_t e = 0; e <= n; ++e) received.push_back(r == 0 ? from[e] - from[0] : 0);"),
     },
     ("tools/plan/dry_run.cpp", "dry_run"): {
         "a dry run's batches have no documents": (

@@ -62,20 +62,21 @@ struct Case {
     Case fewer = *this;
     ShardingConfig& sharding = fewer.config.sharding;
     sharding.pipeline_parallel = sharding.pipeline_chunks = 1;
-    // Sums over expert ranks come before those over context ranks.
-    if (mesh().context_parallel == 1 || mesh().grid > 0) sharding.expert_parallel = 1;
+    // Sums over expert ranks come before those over context ranks, and fast ones depend on their number.
+    const bool without = mesh().context_parallel == 1 || mesh().grid > 0;
+    if (without && mesh().expert_sums == ExpertSums::exact) sharding.expert_parallel = 1;
     if (mesh().grid > 0) sharding.tensor_parallel = sharding.context_parallel = 1;
     return fewer;
   }
   std::string name() const {
     return fmt::format(
-        "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} tensor {} expert {} "
-        "{}, "
-        "masters {}, moments {}, micro-batches {} reduced by {}{}",
+        "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} "
+        "expert {} ({}, {}) {}, masters {}, moments {}, micro-batches {} reduced by {}{}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
-        mesh().pipeline_chunks, mesh().context_parallel, mesh().tensor_parallel,
-        mesh().expert_parallel, name_of(config.runtime.compute_dtype),
+        mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
+        mesh().tensor_parallel, mesh().expert_parallel, enum_name(mesh().expert_sums),
+        enum_name(mesh().expert_copies), name_of(config.runtime.compute_dtype),
         name_of(config.optimizer.master_dtype), name_of(config.optimizer.state_dtype),
         config.data.accumulation_steps, enum_name(mesh().reduce), documents ? " documents" : "");
   }
@@ -156,6 +157,8 @@ Case draw(std::uint64_t number) {
   if (mesh.pipeline_parallel > 1) draw_schedule(draws, config, can_reduce_once);
   if (mixture && !(grid && mesh.context_parallel > 1) && drawn.batch_ranks > 1 && draws.coin()) {
     mesh.expert_parallel = 2;
+    if (draws.coin()) mesh.expert_sums = ExpertSums::fast;
+    if (draws.coin()) mesh.expert_copies = ExpertCopies::each_rank;
   }
   if (draws.coin()) mesh.activation_checkpointing = {.first = 0, .every = draws.one_of({1, 2})};
   mesh.reshard_group = draws.one_of({0, 1});

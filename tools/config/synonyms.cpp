@@ -90,6 +90,7 @@ constexpr Synonym kKeys[] = {
     {"data_parallel_replicate_degree", "sharding.shard_size"},
     {"expert_parallel_degree", "sharding.expert_parallel"},
     {"expert_model_parallel_size", "sharding.expert_parallel"},
+    {"overlap_moe_expert_parallel_comm", "sharding.expert_pieces"},
     {"tensor_parallel_degree", "sharding.tensor_parallel"},
     {"tensor_model_parallel_size", "sharding.tensor_parallel"},
     {"autotp_size", "sharding.tensor_parallel"},

@@ -26,7 +26,8 @@ class HeadRuns {
 /// operations of all passes add up to training_flops(). Each weight counts 2 per token in forward, 2 in
 /// backward and 2 more there if it is trained. The head writes its gradients in forward, so all its
 /// operations count there. Checkpointed units add their forward pass to the backward pass. All of a
-/// pass is one piece of work: rows that travel to experts and back come behind it.
+/// pass is one piece of work but the products of experts, which log themselves (autograd/experts.cpp): rows
+/// travel before, between and behind them. Computed again, they count as forward.
 class UnitWork final : public UnitHooks {
  public:
   /// A micro-batch of `rows` sequences; `context_ranks` ranks share out their tokens. Does not attach
@@ -41,7 +42,8 @@ class UnitWork final : public UnitHooks {
 
  private:
   bool is_block(const Unit& unit) const;
-  /// The operations of a block's products in a forward pass, or of those with trained weights.
+  /// The operations of a block's products but those of experts in a forward pass, or of those with trained
+  /// weights.
   double products(const Unit& unit, bool trained_only) const;
 
   LanguageModel& model_;
