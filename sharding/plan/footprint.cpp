@@ -115,6 +115,12 @@ void add_tied_copy(Footprint& footprint, const Plan& plan, int rank) {
   footprint.gradients += 4 * pipeline.tied_gradients();
 }
 
+/// Bytes that a rank sends in a step for the parameters of one group.
+struct Traffic {
+  std::int64_t forward = 0, backward = 0;  // gathers
+  Reduced in_shards, across_replicas;
+};
+
 /// The part of one rank's footprint that is due to one group of the plan.
 class GroupFootprint {
  public:
@@ -145,26 +151,20 @@ class GroupFootprint {
     (on_host ? footprint.host.optimizer : footprint.optimizer) += optimizer_bytes * owned_trained_;
   }
 
-  void add_traffic(std::vector<Flow>& flows) const {
-    const GatherCounts gathers = gather_counts();
+  Traffic traffic() const {
+    Traffic traffic;
+    const GatherCounts& gathers = group_.gathers;
     const int reductions = reduces_once(group_.gradients) ? 1 : plan_.micro_batches;
     const int replica_sums = group_.sums_replicas_once ? 1 : reductions;
-    std::int64_t forward = 0, backward = 0;
-    Reduced in_shards, across_replicas;
     for (int b = 0; b < group_.bucket_count(); ++b) {
       const BucketLayout& bucket = group_.buckets()[b];
-      forward += computed_ * gathers.forward[b] * gathered(bucket);
-      backward += computed_ * gathers.backward[b] *
-                  (in_groups() ? gathered_in_group(bucket) : gathered(bucket));
-      in_shards += times(reduced_ * reductions, reduced_in_shards(bucket));
-      across_replicas += times(reduced_ * replica_sums, reduced_across_replicas(bucket));
+      traffic.forward += computed_ * gathers.forward[b] * gathered(bucket);
+      traffic.backward += computed_ * gathers.backward[b] *
+                          (in_groups() ? gathered_in_group(bucket) : gathered(bucket));
+      traffic.in_shards += times(reduced_ * reductions, reduced_in_shards(bucket));
+      traffic.across_replicas += times(reduced_ * replica_sums, reduced_across_replicas(bucket));
     }
-    const Mesh& mesh = plan_.mesh;
-    add_flow(flows, mesh, placement_.shard, false, forward);
-    add_flow(flows, mesh, placement_.shard, false, backward);
-    if (in_groups()) flows.back().ranks = placement_.reshard_ranks;
-    add_flows(flows, mesh, placement_.shard, in_shards);
-    add_flows(flows, mesh, placement_.replicate, across_replicas);
+    return traffic;
   }
 
  private:
@@ -242,16 +242,6 @@ class GroupFootprint {
     return most;
   }
 
-  GatherCounts gather_counts() const {
-    if (placement_.parameters == Held::sharded) {
-      return gathers_per_step(group_.schedule, group_.gather_slots,
-                              plan_.pipeline.passes_of(group_.stage));
-    }
-    const std::vector<int> none(elements_.size(), 0);
-    const std::vector<int> once(elements_.size(), placement_.layout == Layout::whole ? 0 : 1);
-    return {once, none};
-  }
-
   std::int64_t gathered(const BucketLayout& bucket) const {
     std::int64_t elements = 0;
     for (const Segment& segment : bucket.segments) {
@@ -321,6 +311,18 @@ class GroupFootprint {
   std::vector<std::int64_t> written_;  // by backward: GroupPlan::gradients_written
 };
 
+/// None for a group of another stage.
+void add_group_flows(std::vector<Flow>& flows, const Plan& plan, const GroupPlan& group, int rank) {
+  Traffic traffic;
+  if (plan.holds(group, rank)) traffic = GroupFootprint(plan, group, rank).traffic();
+  const Placement& placement = group.placement;
+  add_flow(flows, plan.mesh, placement.shard, false, traffic.forward);
+  add_flow(flows, plan.mesh, placement.shard, false, traffic.backward);
+  if (placement.reshard == Reshard::to_groups) flows.back().ranks = placement.reshard_ranks;
+  add_flows(flows, plan.mesh, placement.shard, traffic.in_shards);
+  add_flows(flows, plan.mesh, placement.replicate, traffic.across_replicas);
+}
+
 }  // namespace
 
 Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes) {
@@ -339,12 +341,7 @@ Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes)
 std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   std::vector<Flow> flows;
   if (!plan.communicates) return flows;
-  for (const GroupPlan& group : plan.groups) {
-    const std::size_t first = flows.size();
-    GroupFootprint(plan, group, rank).add_traffic(flows);
-    if (plan.holds(group, rank)) continue;
-    for (std::size_t i = first; i < flows.size(); ++i) flows[i].bytes = 0.0;
-  }
+  for (const GroupPlan& group : plan.groups) add_group_flows(flows, plan, group, rank);
   if (plan.pipeline.has_several()) add_messages(flows, plan, rank);
   if (!plan.pipeline.tied.empty()) add_tied_messages(flows, plan, rank);
   if (plan.context_ranks > 1) {

@@ -13,17 +13,17 @@ bool contains(const Axes& names, const Axis& axis) {
   return std::find(names.begin(), names.end(), axis.name) != names.end();
 }
 
-/// The coordinates of `rank` along some of the axes, as one number: the last of them counts ones.
-int number_of(const Mesh& mesh, int rank, const std::vector<bool>& counted) {
+/// The coordinates of `rank` along the axes of which `along` has the name, or of all others, as one number: the last
+/// of them counts ones.
+int number_of(const Mesh& mesh, int rank, const Axes& along, bool of_others) {
   int number = 0;
   int factor = 1;
-  for (std::size_t i = mesh.axes.size(); i-- > 0;) {
-    const int size = mesh.axes[i].size;
-    if (counted[i]) {
-      number += rank % size * factor;
-      factor *= size;
+  for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) {
+    if (contains(along, *axis) != of_others) {
+      number += rank % axis->size * factor;
+      factor *= axis->size;
     }
-    rank /= size;
+    rank /= axis->size;
   }
   return number;
 }
@@ -45,22 +45,18 @@ int Mesh::size_along(const Axes& along) const {
   for (const std::string& name : along) {
     const auto axis =
         std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.name == name; });
-    check(axis != axes.end(), "the mesh {} has no axis '{}'", to_string(*this), name);
+    if (axis == axes.end()) fail("the mesh {} has no axis '{}'", to_string(*this), name);
     ranks *= axis->size;
   }
   return ranks;
 }
 
 int Mesh::position_along(int rank, const Axes& along) const {
-  std::vector<bool> counted;
-  for (const Axis& axis : axes) counted.push_back(contains(along, axis));
-  return number_of(*this, rank, counted);
+  return number_of(*this, rank, along, /*of_others=*/false);
 }
 
 int Mesh::group_along(int rank, const Axes& along) const {
-  std::vector<bool> counted;
-  for (const Axis& axis : axes) counted.push_back(!contains(along, axis));
-  return number_of(*this, rank, counted);
+  return number_of(*this, rank, along, /*of_others=*/true);
 }
 
 std::string to_string(const Mesh& mesh) {

@@ -136,6 +136,16 @@ std::vector<int> first_equal(const std::vector<Placement>& placements) {
   return first;
 }
 
+/// How often a step gathers each bucket.
+GatherCounts gathers_of(const GroupPlan& group, const PipelinePlan& pipeline) {
+  if (group.placement.parameters == Held::sharded) {
+    return gathers_per_step(group.schedule, group.gather_slots, pipeline.passes_of(group.stage));
+  }
+  const auto buckets = static_cast<std::size_t>(group.bucket_count());
+  const int once = group.placement.layout == Layout::whole ? 0 : 1;
+  return {std::vector<int>(buckets, once), std::vector<int>(buckets, 0)};
+}
+
 int stage_of_unit(const PipelinePlan& pipeline, int unit) {
   const auto found = std::find_if(pipeline.stages.begin(), pipeline.stages.end(),
                                   [&](const PartRange& stage) { return unit < stage.last; });
@@ -337,6 +347,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
     stage.stage = key.first;
     plan.groups.push_back(
         make_group(placements[key.second], buckets, options, plan.mesh, plan.communicates, stage));
+    plan.groups.back().gathers = gathers_of(plan.groups.back(), plan.pipeline);
   }
   for (const GroupPlan& group : plan.groups) check_tied_dtype(group, plan.pipeline);
   plan.norm_axes = norm_axes_of(plan);

@@ -64,6 +64,8 @@ struct GroupPlan {
   CutSizes cut = {};
   /// The slots that buckets are gathered into; empty if parameters are held whole.
   Slots gather_slots;
+  /// How often each bucket is gathered in a step.
+  GatherCounts gathers;
   Masters masters = Masters::in_buffer;
   GradientCase gradients = GradientCase::reduce_in_place;
   /// Gradients of each parameter that backward writes: with ExpertSums::exact one for each rank that rows came

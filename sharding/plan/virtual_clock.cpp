@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "runtime/check.h"
 #include "runtime/dry_gpu.h"
@@ -10,13 +11,20 @@ namespace tessera {
 namespace {
 
 constexpr const char* kCompute = "compute";
+constexpr const char* kData = "data";
+/// What a compute stream waits for that has no axis: other stages.
+constexpr const char* kOthers = "";
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// A stream's entries, the one that is next or under way, and its work left in seconds at full speed.
+/// A stream of a log: its entries, the one that is next or under way, and its work left in seconds at full speed.
 struct Lane {
-  std::vector<int> entries;
+  int log = 0;
+  bool computes = false;
+  std::vector<int> entries = {};
   std::size_t next = 0;
   bool runs = false;
+  /// Waits for the other ranks of a collective.
+  bool has_come = false;
   double left = 0.0;
   double speed = 1.0;
 
@@ -25,74 +33,155 @@ struct Lane {
   int previous() const { return next == 0 ? -1 : entries[next - 1]; }
 };
 
+/// A collective of ranks with several logs: their entries, and how many of them have come.
+struct Meeting {
+  std::vector<int> entries;
+  int come = 0;
+};
+
+/// Runs all logs. Their entries have numbers in one row, those of the first log before those of the next.
 class Clock {
  public:
-  Clock(const StreamLog& log, const MachineRates& machine, const ClockedRanks& ranks)
-      : log_(log),
-        machine_(machine),
-        ranks_(ranks),
-        rates_(machine.compute_of(ranks.on_node, ranks.dtype)),
-        causes_(log.entries().size(), -1),
-        called_behind_(log.entries().size(), -1) {
-    timeline_.entries.assign(log.entries().size(), {kNever, kNever});
-    int last_of_compute = -1;
-    for (int i = 0; i < log.size(); ++i) {
-      const std::string& stream = log.entries()[at(i)].stream;
-      lanes_[stream].entries.push_back(i);
-      if (machine.cores > 0 && stream != kCompute) called_behind_[at(i)] = last_of_compute;
-      if (stream == kCompute) last_of_compute = i;
+  Clock(const std::vector<RankLog>& logs, const Mesh& mesh, const MachineRates& machine,
+        const ClockedRanks& ranks)
+      : machine_(machine), ranks_(ranks), rates_(machine.compute_of(ranks.on_node, ranks.dtype)) {
+    for (const RankLog& log : logs) add_log(*log.log);
+    std::map<std::string, std::map<int, std::vector<int>>> calls;  // by group and log
+    for (int log = 0; log < static_cast<int>(logs.size()); ++log) {
+      if (logs[at(log)].calls == nullptr) continue;
+      for (const GroupCall& call : *logs[at(log)].calls) {
+        const int entry = firsts_[at(log)] + call.entry;
+        items_[at(entry)].axis = axis_of(call, mesh);
+        calls[call.group][log].push_back(entry);
+      }
     }
+    for (const auto& [group, by_log] : calls) {
+      if (by_log.size() > 1) add_meetings(group, by_log);
+    }
+    timelines_.resize(logs.size());
+    computed_until_.assign(logs.size(), 0.0);
   }
 
-  Timeline run() {
+  std::vector<Timeline> run() {
     while (!all_done()) {
       while (start_some()) {
       }
       advance();
     }
-    timeline_.seconds = now_;
-    follow_chain();
-    return timeline_;
+    finish_timelines();
+    return std::move(timelines_);
   }
 
  private:
-  static std::size_t at(int entry) { return static_cast<std::size_t>(entry); }
-  double end_of(int entry) const { return entry < 0 ? 0.0 : timeline_.entries[at(entry)].end; }
+  struct Item {
+    const StreamLog::Entry* entry = nullptr;
+    int lane = 0;
+    int waits_for = -1;
+    /// The last entry of the compute stream before the call, where the host makes calls in turn.
+    int called_behind = -1;
+    int meeting = -1;
+    std::string axis = kData;
+    /// The entry that this one began behind.
+    int cause = -1;
+    Timeline::Interval time = {kNever, kNever};
+  };
+
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+  Item& item(int entry) { return items_[at(entry)]; }
+  const Item& item(int entry) const { return items_[at(entry)]; }
+  double end_of(int entry) const { return entry < 0 ? 0.0 : item(entry).time.end; }
   bool ended(int entry) const { return end_of(entry) <= now_; }
 
+  void add_log(const StreamLog& log) {
+    const auto first = static_cast<int>(items_.size());
+    const auto number = static_cast<int>(firsts_.size());
+    firsts_.push_back(first);
+    std::map<std::string, std::vector<int>> streams;
+    int last_of_compute = -1;
+    for (int i = 0; i < log.size(); ++i) {
+      const StreamLog::Entry& entry = log.entries()[at(i)];
+      Item one{.entry = &entry, .waits_for = entry.waits_for < 0 ? -1 : first + entry.waits_for};
+      if (machine_.cores > 0 && entry.stream != kCompute) one.called_behind = last_of_compute;
+      if (entry.stream == kCompute) last_of_compute = first + i;
+      streams[entry.stream].push_back(first + i);
+      items_.push_back(std::move(one));
+    }
+    for (auto& [stream, entries] : streams) {
+      for (const int entry : entries) item(entry).lane = static_cast<int>(lanes_.size());
+      lanes_.push_back(
+          {.log = number, .computes = stream == kCompute, .entries = std::move(entries)});
+    }
+  }
+
+  /// The group's calls meet in their order.
+  void add_meetings(const std::string& group, const std::map<int, std::vector<int>>& by_log) {
+    const std::size_t count = by_log.begin()->second.size();
+    for (const auto& [log, entries] : by_log) {
+      check(entries.size() == count, "the logs have {} and {} calls of the group {}", count,
+            entries.size(), group);
+    }
+    for (std::size_t call = 0; call < count; ++call) {
+      Meeting meeting;
+      for (const auto& [log, entries] : by_log) {
+        meeting.entries.push_back(entries[call]);
+        item(entries[call]).meeting = static_cast<int>(meetings_.size());
+      }
+      meetings_.push_back(std::move(meeting));
+    }
+  }
+
   bool all_done() const {
-    return std::all_of(lanes_.begin(), lanes_.end(),
-                       [](const auto& lane) { return lane.second.done(); });
+    return std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.done(); });
   }
 
   /// Starts the next entry of each stream that is free, if nothing that it waits for is left. Waits that are
   /// over take no time. Returns whether anything changed.
   bool start_some() {
     bool changed = false;
-    for (auto& [stream, lane] : lanes_) {
-      if (lane.runs || lane.done()) continue;
-      const int i = lane.entry();
-      const StreamLog::Entry& entry = log_.entries()[at(i)];
-      if (!ended(entry.waits_for) || !ended(called_behind_[at(i)])) continue;
-      causes_[at(i)] = lane.previous();
-      for (const int awaited : {entry.waits_for, called_behind_[at(i)]}) {
-        if (end_of(awaited) > end_of(causes_[at(i)])) causes_[at(i)] = awaited;
+    for (Lane& lane : lanes_) {
+      if (lane.runs || lane.has_come || lane.done()) continue;
+      Item& next = item(lane.entry());
+      if (!ended(next.waits_for) || !ended(next.called_behind)) continue;
+      next.cause = lane.previous();
+      for (const int awaited : {next.waits_for, next.called_behind}) {
+        if (end_of(awaited) > end_of(next.cause)) next.cause = awaited;
       }
-      timeline_.entries[at(i)].begin = entry.work ? now_ : end_of(lane.previous());
-      lane.runs = true;
-      lane.left = entry.work ? seconds_of(*entry.work) : 0.0;
-      if (lane.left <= 0.0) finish(lane);
-      changed = true;
+      if (next.meeting < 0) {
+        start(lane);
+        changed = true;
+      } else {
+        changed = come(lane, meetings_[at(next.meeting)]) || changed;
+      }
     }
     return changed;
   }
 
+  /// The last that comes lets all begin. Returns whether they did.
+  bool come(Lane& lane, Meeting& meeting) {
+    lane.has_come = true;
+    if (++meeting.come < static_cast<int>(meeting.entries.size())) return false;
+    const int cause = item(lane.entry()).cause;
+    for (const int entry : meeting.entries) {
+      item(entry).cause = cause;
+      Lane& one = lanes_[at(item(entry).lane)];
+      one.has_come = false;
+      start(one);
+    }
+    return true;
+  }
+
+  void start(Lane& lane) {
+    Item& next = item(lane.entry());
+    const std::optional<Work>& work = next.entry->work;
+    next.time.begin = work ? now_ : end_of(lane.previous());
+    lane.runs = true;
+    lane.left = work ? seconds_of(*work) : 0.0;
+    if (lane.left <= 0.0) finish(lane);
+  }
+
   void finish(Lane& lane) {
-    const int i = lane.entry();
-    Timeline::Interval& interval = timeline_.entries[at(i)];
-    interval.end = now_;
-    const StreamLog::Entry& entry = log_.entries()[at(i)];
-    if (!entry.work && entry.stream == kCompute) timeline_.exposed += now_ - interval.begin;
+    item(lane.entry()).time.end = now_;
+    if (lane.computes) computed_until_[at(lane.log)] = now_;
     lane.runs = false;
     ++lane.next;
   }
@@ -101,20 +190,54 @@ class Clock {
   void advance() {
     set_speeds();
     double step = kNever;
-    for (const auto& [stream, lane] : lanes_) {
+    for (const Lane& lane : lanes_) {
       if (lane.runs) step = std::min(step, lane.left / lane.speed);
     }
     if (step == kNever) {
       check(all_done(), "the log of a dry run has waits that never end");
       return;
     }
+    for (const Lane& lane : lanes_) {
+      if (lane.computes && !lane.done()) add_exposed(lane, step);
+    }
     now_ += step;
-    for (auto& [stream, lane] : lanes_) {
+    for (Lane& lane : lanes_) {
       if (!lane.runs) continue;
       const double left = lane.left - step * lane.speed;
       lane.left = left > 1e-12 * lane.left ? left : 0.0;
       if (lane.left == 0.0) finish(lane);
     }
+  }
+
+  static bool exchanges(const Item& one) {
+    return one.entry->work && one.entry->work->kind == Work::Kind::transfer;
+  }
+
+  /// Counts the next seconds of a compute stream, if it computes nothing in them.
+  void add_exposed(const Lane& compute, double seconds) {
+    if (compute.runs && !exchanges(item(compute.entry()))) return;
+    const std::string& axis = awaited_axis(&compute);
+    Timeline& timeline = timelines_[at(compute.log)];
+    if (axis == kOthers) {
+      timeline.bubble += seconds;
+    } else {
+      timeline.exposed_by_axis[axis] += seconds;
+    }
+  }
+
+  /// The axis of the transfer that is under way where a stream waits.
+  const std::string& awaited_axis(const Lane* lane) const {
+    static const std::string others = kOthers, data = kData, host = "host";
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      if (lane->has_come) return others;
+      if (lane->done()) break;
+      const Item& next = item(lane->entry());
+      if (lane->runs) return is_of_host(*next.entry->work) ? host : next.axis;
+      const int awaited = ended(next.waits_for) ? next.called_behind : next.waits_for;
+      if (awaited < 0) break;
+      lane = &lanes_[at(item(awaited).lane)];
+    }
+    return data;
   }
 
   double seconds_of(const Work& work) const {
@@ -138,18 +261,19 @@ class Clock {
     return std::min(1.0, machine_.cores / (ranks * busy));
   }
 
-  /// The speed of each stream's work, where 1 is the measured rate.
+  /// The speed of each stream's work, where 1 is the measured rate. A node has equally many ranks of each log.
   void set_speeds() {
     if (machine_.cores == 0) return;
     double busy = 0.0;
-    for (const auto& [stream, lane] : lanes_) {
-      if (lane.runs) busy += stream == kCompute ? ranks_.threads : 1.0;
+    for (const Lane& lane : lanes_) {
+      if (lane.runs) busy += lane.computes ? ranks_.threads : 1.0;
     }
     if (busy == 0.0) return;
-    for (auto& [stream, lane] : lanes_) {
+    busy /= static_cast<double>(firsts_.size());
+    for (Lane& lane : lanes_) {
       if (!lane.runs) continue;
       // A rate was measured with its ranks' own sharing of cores.
-      const Work& work = *log_.entries()[at(lane.entry())].work;
+      const Work& work = *item(lane.entry()).entry->work;
       const double measured = work.kind == Work::Kind::transfer && !is_of_host(work)
                                   ? share(machine_.link_of(work.ranks).ranks, 1.0)
                                   : share(rates_.ranks, rates_.threads);
@@ -174,28 +298,47 @@ class Clock {
   }
 
   /// From the last end back to time 0, along the entries whose ends let the next begin.
-  void follow_chain() {
+  std::map<std::string, double> chain() const {
+    std::map<std::string, double> chain;
     int last = -1;
-    for (int i = 0; i < log_.size(); ++i) {
+    for (int i = 0; i < static_cast<int>(items_.size()); ++i) {
       if (last < 0 || end_of(i) >= end_of(last)) last = i;
     }
-    for (int i = last; i >= 0; i = causes_[at(i)]) {
-      const auto& [begin, end] = timeline_.entries[at(i)];
-      const StreamLog::Entry& entry = log_.entries()[at(i)];
-      if (entry.work && end > begin) timeline_.chain[resource_of(*entry.work)] += end - begin;
+    for (int i = last; i >= 0; i = item(i).cause) {
+      const auto& [begin, end] = item(i).time;
+      const std::optional<Work>& work = item(i).entry->work;
+      if (work && end > begin) chain[resource_of(*work)] += end - begin;
+    }
+    return chain;
+  }
+
+  void finish_timelines() {
+    const std::map<std::string, double> all = chain();
+    const double computed = *std::max_element(computed_until_.begin(), computed_until_.end());
+    for (std::size_t log = 0; log < timelines_.size(); ++log) {
+      Timeline& timeline = timelines_[log];
+      timeline.seconds = now_;
+      timeline.chain = all;
+      for (const auto& [axis, seconds] : timeline.exposed_by_axis) timeline.exposed += seconds;
+      timeline.bubble += computed - computed_until_[log];
+      const std::size_t last = log + 1 < firsts_.size() ? at(firsts_[log + 1]) : items_.size();
+      for (std::size_t i = at(firsts_[log]); i < last; ++i) {
+        timeline.entries.push_back(items_[i].time);
+      }
     }
   }
 
-  const StreamLog& log_;
   const MachineRates& machine_;
   const ClockedRanks ranks_;
   const ComputeRates& rates_;
-  std::map<std::string, Lane> lanes_;
-  /// The entry that each one began behind.
-  std::vector<int> causes_;
-  /// The last entry of the compute stream before the call, where the host makes calls in turn.
-  std::vector<int> called_behind_;
-  Timeline timeline_;
+  std::vector<Item> items_;
+  /// The first item of each log.
+  std::vector<int> firsts_;
+  std::vector<Lane> lanes_;
+  std::vector<Meeting> meetings_;
+  std::vector<Timeline> timelines_;
+  /// By log, the end of its compute stream's work so far.
+  std::vector<double> computed_until_;
   double now_ = 0.0;
 };
 
@@ -207,8 +350,26 @@ std::string Timeline::limit() const {
   return most == chain.end() ? kCompute : most->first;
 }
 
+std::string axis_of(const GroupCall& call, const Mesh& mesh) {
+  std::vector<std::string> axes;
+  for (const Axis& axis : mesh.axes) {
+    if (mesh.place(call.first, axis.name) != mesh.place(call.last, axis.name)) {
+      axes.push_back(axis.name);
+    }
+  }
+  const auto cuts = {"tensor", "context", "expert", "pipeline"};
+  const bool is_cut =
+      axes.size() == 1 && std::find(cuts.begin(), cuts.end(), axes[0]) != cuts.end();
+  return is_cut ? axes[0] : kData;
+}
+
+std::vector<Timeline> run_clock(const std::vector<RankLog>& logs, const Mesh& mesh,
+                                const MachineRates& machine, const ClockedRanks& ranks) {
+  return Clock(logs, mesh, machine, ranks).run();
+}
+
 Timeline run_clock(const StreamLog& log, const MachineRates& machine, const ClockedRanks& ranks) {
-  return Clock(log, machine, ranks).run();
+  return Clock({{.log = &log}}, {}, machine, ranks).run().front();
 }
 
 std::vector<Profiler::Record> records_of(const StreamLog& log, const Timeline& timeline) {

@@ -13,7 +13,7 @@ import planting
 TESTS = [f"test_sharding_{name}" for name in (
     "strategy", "order", "delay", "schedule", "stages", "partition", "plan", "step", "unit", "gradient_norm",
     "random_options", "expert_exchange", "replica_sums", "comm", "launcher", "pin", "tree_exchange", "mpi",
-    "virtual_clock")]
+    "virtual_clock", "stage_clock")]
 
 # By file and name: text that occurs in the file exactly once, and what replaces it.
 FAULTS = {
@@ -85,11 +85,29 @@ FAULTS = {
             "lane.speed = share(ranks_.on_node, busy) / measured;",
             "lane.speed = share(ranks_.on_node, 1.0) / measured;"),
         "a host that shares cores runs ahead": (
-            "machine.cores > 0 && stream != kCompute",
-            "machine.cores < 0"),
+            "machine_.cores > 0 && entry.stream != kCompute",
+            "machine_.cores < 0"),
         "a wait begins when it ends": (
-            "entry.work ? now_ : end_of(lane.previous())",
+            "work ? now_ : end_of(lane.previous())",
             "now_"),
+        "a message begins when its sender is ready": (
+            "if (by_log.size() > 1) add_meetings",
+            "if (by_log.size() > 2) add_meetings"),
+        "waits for other stages count as waits for messages": (
+            "if (lane->has_come) return others;",
+            "if (lane->has_come) return item(lane->entry()).axis;"),
+        "a stage that is done first has no bubble": (
+            "timeline.bubble += computed - computed_until_[log];",
+            "timeline.bubble += computed - computed;"),
+        "stages share a node's cores as if each had all of its ranks": (
+            "busy /= static_cast<double>(firsts_.size());",
+            "busy *= 1.0;"),
+        "transfers of the compute stream are not exposed": (
+            "if (compute.runs && !exchanges(item(compute.entry()))) return;",
+            "if (compute.runs) return;"),
+        "a group along one axis counts as data": (
+            "axes.size() == 1 &&",
+            "axes.size() == 2 &&"),
     },
     "sharding/plan/machine_rates.cpp": {
         "a ring costs as few messages as a direct exchange": (

@@ -338,6 +338,33 @@ FAULTS = {
             "const bool some = std::any_of(",
             "const bool some = std::all_of("),
     },
+    ("tools/plan/unit_work.cpp", "predicted_cuts"): {
+        "each tensor rank has all heads": (
+            "plan.context_ranks / tensor_ranks_)",
+            "plan.context_ranks)"),
+        "each tensor rank has all weights": (
+            "parameter.held_shape().numel()",
+            "parameter.numel()"),
+        "gradients of weights in a pass of their own cost nothing": (
+            "{ log_work({.kind = Work::Kind::backward, .amount = weights}); }",
+            "{ log_work({.kind = Work::Kind::memory, .amount = weights}); }"),
+    },
+    ("tools/plan/search.cpp", "predicted_cuts"): {
+        "tensor ranks leave the node": (
+            "divisors(ranks_ / options_.nodes)",
+            "divisors(ranks_)"),
+        "context ranks are tried where the batch has rows for all": (
+            "config_.data.batch_size % at_once == 0;",
+            "config_.data.batch_size < at_once;"),
+        "a pipeline has fewer micro-batches than stages": (
+            "if (one.data.accumulation_steps < cuts.pipeline) return false;",
+            "if (one.data.accumulation_steps > cuts.pipeline) return false;"),
+    },
+    ("tools/plan/figures.cpp", "predicted_cuts"): {
+        "a step's exposed time is that of the first stage": (
+            "for (const Timeline& one : stages) {",
+            "for (const Timeline& one : {stages.front()}) {"),
+    },
     ("tools/eval/hellaswag.cpp", "continued_texts"): {
         "a rank without a question counts its answer": (
             "== question.label && has_one) ++right;",
@@ -905,7 +932,7 @@ FAULTS = {
             "too_many - advice.most_rows > 1",
             "too_many > advice.most_rows * 2"),
         "checkpointing is tried before smaller micro-batches": (
-            "  add_fit(fits, config, keys, options, bytes);\n  if (config",
+            "  add_fit(fits, config, keys, given, options, bytes);\n  if (config",
             "  if (config"),
         "advice with a machine is not sorted by time": (
             "  if (here.machine) {",

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/error.h"
 #include "runtime/threads.h"
@@ -55,7 +56,7 @@ struct Row {
 /// The configuration on so many ranks, with one thread each and the rows of one rank.
 Config on(const Config& one, int ranks) {
   Config config = one;
-  config.data.batch_size *= ranks;
+  config.data.batch_size *= batch_ranks(one, ranks);
   config.runtime.ranks = 0;
   config.runtime.threads = 1;
   return config;
@@ -73,6 +74,15 @@ std::vector<std::string> suitable(const Options& options, const Config& config, 
     }
   }
   return names;
+}
+
+/// One rank computes the whole model: its rates need no cuts.
+Config without_cuts(Config config) {
+  ShardingConfig& sharding = config.sharding;
+  sharding.tensor_parallel = sharding.context_parallel = sharding.expert_parallel = 1;
+  sharding.pipeline_parallel = sharding.pipeline_chunks = 1;
+  sharding.pipeline_stages.clear();
+  return config;
 }
 
 MachineRates measure_machine(const ResolvedConfig& run, const std::vector<int>& ranks, int steps) {
@@ -93,9 +103,13 @@ MachineRates measure_machine(const ResolvedConfig& run, const std::vector<int>& 
 
 std::vector<Row> rows_of(const Options& options, const Config& one, int ranks,
                          const MachineRates& machine) {
+  std::vector<Row> rows;
+  const ShardingConfig& cuts = one.sharding;
+  if (ranks % (cuts.tensor_parallel * cuts.context_parallel * cuts.pipeline_parallel) != 0) {
+    return rows;
+  }
   const Config config = on(one, ranks);
   const std::vector<std::string> names = suitable(options, config, ranks);
-  std::vector<Row> rows;
   if (names.empty()) return rows;
   std::vector<RowFigures> measured;
   run_ranks({.ranks = ranks, .threads = 1}, [&](Communicator& world) {
@@ -106,6 +120,10 @@ std::vector<Row> rows_of(const Options& options, const Config& one, int ranks,
   for (std::size_t i = 0; i < names.size(); ++i) {
     const PlanFigures plan =
         plan_figures(variant_of(config, names[i]), {.ranks = ranks, .machine = machine});
+    check(plan.figures.time.has_value(),
+          "bench_prediction: no time is predicted for {}, whose state is in the host's memory; the "
+          "machine has no rates of it. Leave out sharding.offload",
+          names[i]);
     const Timeline& timeline = plan.figures.time->timeline;
     rows.push_back({.ranks = ranks,
                     .strategy = names[i],
@@ -169,7 +187,7 @@ nlohmann::ordered_json report_of(const Options& options, const std::vector<Row>&
 
 void run(const Options& options) {
   const Config one = workload(options.workload.model, options.workload.overrides);
-  const ResolvedConfig alone = resolve(on(one, 1));
+  const ResolvedConfig alone = resolve(on(without_cuts(one), 1));
   fmt::print("{}: {}, {} x {} tokens per rank\n", options.workload.model, describe_model(alone),
              alone.config.data.batch_size, alone.config.data.sequence_length);
   const MachineRates machine = options.machine.empty()

@@ -48,10 +48,9 @@ void find_most_rows(MemoryAdvice& advice, const Config& config, const PlanOption
   }
 }
 
-/// The configuration with the fewest micro-batches that fits, if any does.
+/// The configuration with the fewest micro-batches that fits, if any does. `given`: those that need no key.
 void add_fit(std::vector<Fit>& fits, Config config, std::vector<std::string> keys,
-             const PlanOptions& options, std::int64_t bytes) {
-  const std::int64_t given = config.data.accumulation_steps;
+             std::int64_t given, const PlanOptions& options, std::int64_t bytes) {
   for (;; config.data.accumulation_steps *= 2) {
     const PlannedStrategy figures = planned(config, options);
     const std::int64_t rows = rows_of(config, options.ranks);
@@ -71,8 +70,8 @@ void add_fit(std::vector<Fit>& fits, Config config, std::vector<std::string> key
 
 /// With one strategy and offload: as it is, and with all blocks checkpointed.
 void add_fits_of(std::vector<Fit>& fits, const Config& config, const std::vector<std::string>& keys,
-                 const PlanOptions& options, std::int64_t bytes) {
-  add_fit(fits, config, keys, options, bytes);
+                 std::int64_t given, const PlanOptions& options, std::int64_t bytes) {
+  add_fit(fits, config, keys, given, options, bytes);
   if (config.sharding.activation_checkpointing == CheckpointingPolicy{.first = 0, .every = 1}) {
     return;
   }
@@ -80,7 +79,7 @@ void add_fits_of(std::vector<Fit>& fits, const Config& config, const std::vector
   recomputed.sharding.activation_checkpointing = {.first = 0, .every = 1};
   std::vector<std::string> more = keys;
   more.push_back("sharding.activation_checkpointing=full");
-  add_fit(fits, recomputed, more, options, bytes);
+  add_fit(fits, recomputed, more, given, options, bytes);
 }
 
 /// The strategies that shard more than ddp, without the given one.
@@ -102,7 +101,7 @@ void add_fits_with(std::vector<Fit>& fits, Offload offload, Config config, const
   }
   const auto try_one = [&](const Config& one, const std::vector<std::string>& keys_of_one) {
     try {
-      add_fits_of(fits, one, keys_of_one, options, bytes);
+      add_fits_of(fits, one, keys_of_one, config.data.accumulation_steps, options, bytes);
     } catch (const Error&) {
       // The strategy does not suit the model, the ranks or the offload.
     }
@@ -112,6 +111,36 @@ void add_fits_with(std::vector<Fit>& fits, Offload offload, Config config, const
     std::vector<std::string> all = {fmt::format("sharding.strategy={}", name)};
     all.insert(all.end(), keys.begin(), keys.end());
     try_one(variant_of(config, name), all);
+  }
+}
+
+/// The fewest ranks of each cut that fit: tensor ranks, which share a node, stages of a pipeline, context ranks.
+/// The ranks that compute other rows are fewer, so there are more micro-batches, of as many rows.
+void add_fits_with_cuts(std::vector<Fit>& fits, const Config& config, const PlanOptions& options,
+                        std::int64_t bytes) {
+  struct Cut {
+    const char* key;
+    std::int64_t ShardingConfig::*size;
+    int most;
+  };
+  const Cut cuts[] = {
+      {"sharding.tensor_parallel", &ShardingConfig::tensor_parallel, options.ranks / options.nodes},
+      {"sharding.pipeline_parallel", &ShardingConfig::pipeline_parallel, options.ranks},
+      {"sharding.context_parallel", &ShardingConfig::context_parallel, options.ranks}};
+  for (const Cut& cut : cuts) {
+    if (config.sharding.*cut.size > 1) continue;
+    const std::size_t before = fits.size();
+    for (int size = 2; size <= cut.most && fits.size() == before; size *= 2) {
+      Config one = config;
+      one.sharding.*cut.size = size;
+      one.data.accumulation_steps *= size;
+      try {
+        add_fits_of(fits, one, {fmt::format("{}={}", cut.key, size)},
+                    config.data.accumulation_steps, options, bytes);
+      } catch (const Error&) {
+        // The cut does not suit the model or the ranks.
+      }
+    }
   }
 }
 
@@ -152,6 +181,7 @@ MemoryAdvice memory_advice(const Config& configured, const PlanOptions& options,
     if (offload < own || (offload > own && !offloads)) continue;
     add_fits_with(advice.fits, offload, config, figures.figures.name, here, bytes);
   }
+  if (advice.fits.empty()) add_fits_with_cuts(advice.fits, config, here, bytes);
   if (here.machine) {
     std::stable_sort(advice.fits.begin(), advice.fits.end(),
                      [](const Fit& a, const Fit& b) { return a.step_seconds < b.step_seconds; });

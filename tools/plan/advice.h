@@ -30,7 +30,8 @@ struct MemoryAdvice {
   std::int64_t peak_of_most_rows = 0;
   /// Changes that fit, the cheapest first: with a machine by the predicted time of a step. Without, more
   /// and smaller micro-batches come first, then checkpointing, then strategies that shard more, then
-  /// offload on GPUs. A strategy or an offload comes with the least of the earlier changes that fits.
+  /// offload on GPUs. A strategy or an offload comes with the least of the earlier changes that fits. If nothing
+  /// of all this fits: the fewest tensor ranks, stages of a pipeline, or context ranks that do.
   std::vector<Fit> fits;
 };
 

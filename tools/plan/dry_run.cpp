@@ -113,8 +113,8 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
   TrainingSession session(run, *world);
   const DataConfig& data = run.config.data;
   const HeadRuns heads(session.strategy().plan(), rank.rank);
-  UnitWork work(session.model(), session.strategy(), heads, session.rows_per_micro_batch(),
-                data.sequence_length, run.sharding.context_parallel);
+  UnitWork work(session.model(), session.strategy(), session.strategy().plan(), rank.rank,
+                session.rows_per_micro_batch(), data.sequence_length);
   PeakWatch watch(session.model(), work, heads);
   const BatchSource batches = blank_batches(run);
   session.step(1, batches);  // some memory is allocated at its first use
@@ -123,6 +123,7 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
   context.allocator().record_history(true);
   StreamLog& log = *context.stream_log();
   log.start();
+  context.state<GroupCalls>().clear();
   session.step(2, batches);
   log.stop();
   return {.account = context.allocator().account(),
@@ -130,6 +131,7 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
           .history = context.allocator().history(),
           .bytes_sent = world->bytes_sent() - sent_before,
           .log = log,
+          .calls = context.state<GroupCalls>(),
           .threads = context.threads().size()};
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/allocator.h"
 #include "runtime/device.h"
 #include "runtime/stream_log.h"
+#include "sharding/comm/dry/group_call.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {
@@ -41,6 +42,8 @@ struct StepMemory {
   std::int64_t bytes_sent = 0;
   /// The step's work, and its waits.
   StreamLog log;
+  /// The collectives of the log.
+  GroupCalls calls;
   /// The rank's threads. Each has scratch memory, which is a part of the workspace.
   int threads = 0;
 };

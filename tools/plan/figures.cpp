@@ -56,14 +56,58 @@ StepMemory step_of(const ResolvedConfig& run, const Plan& plan, int rank,
                  load);
 }
 
-StepTime time_of(const StepMemory& step, const ResolvedConfig& run, const PlanOptions& options) {
-  StepTime time{.timeline = run_clock(step.log, *options.machine,
-                                      {.on_node = options.ranks / options.nodes,
-                                       .threads = threads_of(run, options),
-                                       .dtype = run.sharding.compute_dtype})};
+/// The mean over the stages of a pipeline of all but the entries, which are those of `stage`.
+Timeline mean_of(const std::vector<Timeline>& stages, std::size_t stage) {
+  Timeline mean = stages[stage];
+  mean.exposed = mean.bubble = 0.0;
+  mean.exposed_by_axis.clear();
+  const auto count = static_cast<double>(stages.size());
+  for (const Timeline& one : stages) {
+    mean.exposed += one.exposed / count;
+    mean.bubble += one.bubble / count;
+    for (const auto& [axis, seconds] : one.exposed_by_axis) {
+      mean.exposed_by_axis[axis] += seconds / count;
+    }
+  }
+  return mean;
+}
+
+/// `fullest` is the place along the pipeline whose entries the timeline has.
+StepTime time_of(const std::vector<StepMemory>& stages, std::size_t fullest,
+                 const ResolvedConfig& run, const Plan& plan, const PlanOptions& options) {
+  std::vector<RankLog> logs;
+  for (const StepMemory& stage : stages) logs.push_back({.log = &stage.log, .calls = &stage.calls});
+  StepTime time{.timeline = {},
+                .stages = run_clock(logs, plan.mesh, *options.machine,
+                                    {.on_node = options.ranks / options.nodes,
+                                     .threads = threads_of(run, options),
+                                     .dtype = run.sharding.compute_dtype})};
+  time.timeline = mean_of(time.stages, fullest);
   time.tokens_per_second =
       static_cast<double>(tokens_per_step(run.config.data)) / time.timeline.seconds;
   return time;
+}
+
+/// Dry runs of one rank for each place along the pipeline, alike along all other axes: the fullest rank's
+/// parameters are those of its stage, but the stage with the most activations may be fuller.
+void run_stages(PlannedStrategy& figures, const ResolvedConfig& run, const Plan& plan,
+                const PlanOptions& options) {
+  int& fullest = figures.prediction.fullest_rank;
+  const int stage_ranks = options.ranks / plan.pipeline.shape.ranks;
+  figures.first_rank = fullest % stage_ranks;
+  std::vector<StepMemory>& stages = figures.stages;
+  for (int rank = figures.first_rank; rank < options.ranks; rank += stage_ranks) {
+    stages.push_back(step_of(run, plan, rank, options, AssumedLoad::Kind::even));
+  }
+  auto place = static_cast<std::size_t>(fullest / stage_ranks);
+  for (std::size_t other = 0; other < stages.size(); ++other) {
+    if (stages[other].account.total.peak > stages[place].account.total.peak) place = other;
+  }
+  fullest = figures.first_rank + static_cast<int>(place) * stage_ranks;
+  figures.step = stages[place];
+  if (options.machine && (options.machine->host || !offloads(plan))) {
+    figures.time = time_of(stages, place, run, plan, options);
+  }
 }
 
 PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
@@ -73,25 +117,11 @@ PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
   if (replicas > 1 && shards > 1) figures.mesh = fmt::format("{} x {}", replicas, shards);
   figures.prediction =
       predict(plan, ranks_per_node_of(options), optimizer_bytes_per_element(run.config.optimizer));
-  const auto step = [&](AssumedLoad::Kind load) {
-    return step_of(run, plan, figures.prediction.fullest_rank, options, load);
-  };
-  figures.step = step(AssumedLoad::Kind::even);
-  // The stage with the most activations may be fuller than that with the most parameters.
-  const int stage_ranks = options.ranks / plan.pipeline.shape.ranks;
-  for (int place = 0; plan.pipeline.has_several() && place < plan.pipeline.shape.ranks; ++place) {
-    StepMemory other = step_of(run, plan, place * stage_ranks, options, AssumedLoad::Kind::even);
-    if (other.account.total.peak <= figures.peak()) continue;
-    figures.prediction.fullest_rank = place * stage_ranks;
-    figures.step = std::move(other);
-  }
-  // The clock runs one rank, and does not know when the messages of others arrive.
-  if (options.machine && !plan.pipeline.has_several() &&
-      (options.machine->host || !offloads(plan))) {
-    figures.time = time_of(*figures.step, run, options);
-  }
+  run_stages(figures, run, plan, options);
   if (run.sharding.expert_parallel > 1) {
-    figures.peak_at_most = step(AssumedLoad::Kind::all_here).account.total.peak;
+    const int fullest = figures.prediction.fullest_rank;
+    figures.peak_at_most =
+        step_of(run, plan, fullest, options, AssumedLoad::Kind::all_here).account.total.peak;
   }
   return figures;
 }
@@ -124,6 +154,14 @@ bool has_figures(const PlanLine& line) {
 
 int PlanFigures::ranks_per_node() const {
   return ranks_per_node_of(options);
+}
+
+bool has_cuts(const Mesh& mesh) {
+  const auto is_cut = [](const Axis& axis) {
+    return axis.size > 1 &&
+           (axis.name == "tensor" || axis.name == "context" || axis.name == "pipeline");
+  };
+  return std::any_of(mesh.axes.begin(), mesh.axes.end(), is_cut);
 }
 
 Config suited_to(const Config& config, const PlanOptions& options) {
@@ -161,6 +199,7 @@ std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures) {
           make_plan(figures.model->units(), run.sharding, machine_of(figures.options));
       one = figures_of(run, plan, figures.options);
       one.name = name;
+      one.stages.clear();
     } catch (const Error& error) {
       one.problem = error.what();
     }

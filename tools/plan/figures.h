@@ -21,7 +21,10 @@ namespace tessera {
 
 /// A step as the virtual clock has it: from a common start to the end of its communication.
 struct StepTime {
+  /// Of the fullest rank. In a pipeline the exposed times and the bubble are means over its stages.
   Timeline timeline;
+  /// Of one rank for each place along the pipeline.
+  std::vector<Timeline> stages;
   /// Tokens of all ranks per second.
   double tokens_per_second = 0.0;
 };
@@ -35,6 +38,9 @@ struct PlannedStrategy {
   /// The dry run of the fullest rank, by the CPU's kernels. With expert_parallel all experts get
   /// equally many rows. No value if there is a problem.
   std::optional<StepMemory> step;
+  /// With time: the dry runs of StepTime::stages, and the rank of the first.
+  std::vector<StepMemory> stages;
+  int first_rank = 0;
   /// With PlanOptions::machine; no value with offloading on a machine without rates of its host.
   std::optional<StepTime> time;
   /// With expert_parallel: the bytes at the peak if all tokens of all ranks take this rank's experts,
@@ -61,6 +67,9 @@ struct PlanFigures {
   /// 0 on one node.
   int ranks_per_node() const;
 };
+
+/// Whether the ranks share out more than the batch and experts: tokens of a row, layers, or stages.
+bool has_cuts(const Mesh& mesh);
 
 /// The configuration to plan on `options.ranks` ranks: fsdp in place of single, which suits one rank.
 Config suited_to(const Config& config, const PlanOptions& options);

@@ -27,10 +27,13 @@ Json json_of(const StepMemory& step, int rank) {
 }
 
 Json json_of(const StepTime& time) {
-  Json chain = Json::object();
+  Json chain = Json::object(), exposed = Json::object();
+  for (const auto& [axis, seconds] : time.timeline.exposed_by_axis) exposed[axis] = seconds;
   for (const auto& [resource, seconds] : time.timeline.chain) chain[resource] = seconds;
   return {{"step_seconds", time.timeline.seconds},
           {"exposed_seconds", time.timeline.exposed},
+          {"exposed_seconds_by_axis", exposed},
+          {"bubble_seconds", time.timeline.bubble},
           {"tokens_per_second", time.tokens_per_second},
           {"limit", time.timeline.limit()},
           {"chain_seconds", chain}};

@@ -139,6 +139,27 @@ std::string chain_of(const Timeline& timeline) {
   return text;
 }
 
+/// "tensor 12.50 ms, data 2.10 ms": where computation waits for the ranks of an axis.
+std::string axes_of(const Timeline& timeline) {
+  std::string text;
+  for (const auto& [axis, seconds] : timeline.exposed_by_axis) {
+    text += fmt::format("{}{} {:.2f} ms", text.empty() ? "" : ", ", axis, 1e3 * seconds);
+  }
+  return text;
+}
+
+/// The cuts beyond data parallelism: the exposed time by axis, and the bubble.
+std::string cuts_of(const PlanFigures& figures) {
+  if (!has_cuts(figures.plan.mesh)) return "";
+  const Timeline& own = figures.figures.time->timeline;
+  std::string text = fmt::format("  exposed by axis: {}\n", axes_of(own));
+  if (figures.plan.pipeline.has_several()) {
+    text += fmt::format("  bubble: {:.1f}% of the step, {:.2f} ms, mean over the stages\n",
+                        100.0 * own.bubble / own.seconds, 1e3 * own.bubble);
+  }
+  return text;
+}
+
 /// The time of a step under every strategy.
 std::string times(const PlanFigures& figures, const std::vector<PlannedStrategy>& rows) {
   const MachineRates& machine = *figures.options.machine;
@@ -155,6 +176,7 @@ std::string times(const PlanFigures& figures, const std::vector<PlannedStrategy>
                         timeline.limit());
   }
   text += fmt::format("\n  {}: {}\n", figures.figures.name, chain_of(own));
+  text += cuts_of(figures);
   return text +
          "  exposed is the time for which computation waits for collectives. The limit\n"
          "  is the resource that the critical path uses most.\n";

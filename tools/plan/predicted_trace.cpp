@@ -26,6 +26,18 @@ Json slots_of(const Plan& plan, const Slots GroupPlan::*slots) {
   return found;
 }
 
+/// A track for each axis of the mesh, with its transfers.
+void add_axes(std::vector<Profiler::Record>& records, const GroupCalls& calls,
+              const Timeline& timeline, const Mesh& mesh) {
+  for (const GroupCall& call : calls) {
+    const auto& [begin, end] = timeline.entries[static_cast<std::size_t>(call.entry)];
+    records.push_back({.name = call.name,
+                       .track = fmt::format("axis {}", axis_of(call, mesh)),
+                       .begin_us = begin * 1e6,
+                       .duration_us = (end - begin) * 1e6});
+  }
+}
+
 /// The step as its log has it, so that another program can time it again without some of the waits.
 Json step_of(const StreamLog& log, const Timeline& timeline, const Plan& plan) {
   Json entries = Json::array(), spans = Json::array();
@@ -58,16 +70,26 @@ void write_predicted_trace(const Config& config, const PlanOptions& options,
   check(options.machine.has_value(), "a predicted trace needs --machine");
   const PlanFigures planned = plan_figures(suited_to(config, options), options);
   const PlannedStrategy& figures = planned.figures;
-  check(!planned.plan.pipeline.has_several(),
-        "the time of a pipeline is not predicted; set sharding.pipeline_parallel=1");
   check(figures.time.has_value(), "machine '{}' has no rates of the host's memory, for offloading",
         options.machine->name);
-  const auto records = records_of(figures.step->log, figures.time->timeline);
-  const int rank = figures.prediction.fullest_rank;
+  const int stage_ranks = planned.options.ranks / planned.plan.pipeline.shape.ranks;
+  std::vector<std::string> events;
+  for (std::size_t place = 0; place < figures.stages.size(); ++place) {
+    const StepMemory& stage = figures.stages[place];
+    const Timeline& timeline = figures.time->stages[place];
+    auto records = records_of(stage.log, timeline);
+    if (has_cuts(planned.plan.mesh)) add_axes(records, stage.calls, timeline, planned.plan.mesh);
+    const int rank = figures.first_rank + static_cast<int>(place) * stage_ranks;
+    events.push_back(trace_events(records, rank, /*shift_us=*/0.0));
+  }
+  // The waits of a pipeline's step are for other logs, too.
+  const bool alone = !planned.plan.pipeline.has_several();
+  const std::string step =
+      alone ? fmt::format(",\n\"step\":{}",
+                          step_of(figures.step->log, figures.time->timeline, planned.plan).dump())
+            : "";
   write_file_atomically(
-      path, fmt::format("{{\"traceEvents\":[{}\n],\n\"step\":{}}}\n",
-                        trace_events(records, rank, /*shift_us=*/0.0),
-                        step_of(figures.step->log, figures.time->timeline, planned.plan).dump()));
+      path, fmt::format("{{\"traceEvents\":[{}\n]{}}}\n", fmt::join(events, ","), step));
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "autograd/deferred_gradients.h"
 #include "models/transformer_shape.h"
 #include "runtime/stream_log.h"
 
@@ -16,14 +17,16 @@ bool HeadRuns::next_is_head(const Unit& unit) {
   return in_pipeline_ ? last_stage_ : std::exchange(at_end_, !at_end_);
 }
 
-UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, const HeadRuns& heads, std::int64_t rows,
-                   std::int64_t length, int context_ranks)
+UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, const Plan& plan, int rank,
+                   std::int64_t rows, std::int64_t length)
     : model_(model),
       next_(next),
-      tokens_(static_cast<double>(rows) * static_cast<double>(length) / context_ranks),
+      tensor_ranks_(plan.mesh.has("tensor") ? plan.mesh.size_along({"tensor"}) : 1),
+      tokens_(static_cast<double>(rows) * static_cast<double>(length) / plan.context_ranks),
       attention_(attention_flops(model.shape(), rows, length) /
-                 static_cast<double>(model.shape().layers) / context_ranks),
-      heads_(heads) {}
+                 static_cast<double>(model.shape().layers) / plan.context_ranks / tensor_ranks_),
+      splits_backward_(plan.pipeline.splits_backward()),
+      heads_(plan, rank) {}
 
 bool UnitWork::is_block(const Unit& unit) const {
   const Units& units = model_.units();
@@ -36,7 +39,7 @@ double UnitWork::products(const Unit& unit, bool trained_only) const {
   for (const Parameter& parameter : unit.parameters()) {
     if (parameter.shape().rank() < 2 || parameter.stacked()) continue;
     if (trained_only && !parameter.trainable()) continue;
-    weights += static_cast<double>(parameter.numel());
+    weights += static_cast<double>(parameter.held_shape().numel());
   }
   return 2.0 * tokens_ * weights;
 }
@@ -51,7 +54,7 @@ void UnitWork::before_forward(Unit& unit) {
   if (is_first && !heads_.next_is_head(unit)) return;  // a lookup
   const TransformerShape& shape = model_.shape();
   const double head = static_cast<double>(shape.vocab_size) * static_cast<double>(shape.width);
-  log_work({.kind = Work::Kind::forward, .amount = 6.0 * tokens_ * head});
+  log_work({.kind = Work::Kind::forward, .amount = 6.0 * tokens_ * head / tensor_ranks_});
 }
 
 void UnitWork::before_backward(Unit& unit) {
@@ -59,8 +62,14 @@ void UnitWork::before_backward(Unit& unit) {
   if (!is_block(unit)) return;
   const double forward = products(unit, false) + attention_;
   const double again = unit.checkpointing() ? forward : 0.0;
-  log_work({.kind = Work::Kind::backward,
-            .amount = products(unit, false) + products(unit, true) + 2.0 * attention_ + again});
+  const double inputs = products(unit, false) + 2.0 * attention_ + again;
+  const double weights = products(unit, true);
+  if (!splits_backward_) {
+    log_work({.kind = Work::Kind::backward, .amount = inputs + weights});
+    return;
+  }
+  log_work({.kind = Work::Kind::backward, .amount = inputs});
+  run_or_defer([weights] { log_work({.kind = Work::Kind::backward, .amount = weights}); });
 }
 
 }  // namespace tessera

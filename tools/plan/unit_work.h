@@ -23,17 +23,18 @@ class HeadRuns {
 };
 
 /// Stands between the units and other hooks, and logs the work of each pass behind them. The
-/// operations of all passes add up to training_flops(). Each weight counts 2 per token in forward, 2 in
+/// operations of all passes of all ranks add up to training_flops(). Each weight counts 2 per token in forward, 2 in
 /// backward and 2 more there if it is trained. The head writes its gradients in forward, so all its
 /// operations count there. Checkpointed units add their forward pass to the backward pass. All of a
 /// pass is one piece of work but the products of experts, which log themselves (autograd/experts.cpp): rows
 /// travel before, between and behind them. Computed again, they count as forward.
+/// Where a pipeline splits backward, the gradients of weights are a second piece, in their own pass.
 class UnitWork final : public UnitHooks {
  public:
-  /// A micro-batch of `rows` sequences; `context_ranks` ranks share out their tokens. Does not attach
+  /// A micro-batch of `rows` sequences of `length` tokens, before the plan's ranks share them out. Does not attach
   /// itself to the units.
-  UnitWork(LanguageModel& model, UnitHooks& next, const HeadRuns& heads, std::int64_t rows,
-           std::int64_t length, int context_ranks);
+  UnitWork(LanguageModel& model, UnitHooks& next, const Plan& plan, int rank, std::int64_t rows,
+           std::int64_t length);
 
   void before_forward(Unit& unit) override;
   void after_forward(Unit& unit) override { next_.after_forward(unit); }
@@ -42,15 +43,17 @@ class UnitWork final : public UnitHooks {
 
  private:
   bool is_block(const Unit& unit) const;
-  /// The operations of a block's products but those of experts in a forward pass, or of those with trained
-  /// weights.
+  /// This rank's operations of a block's products but those of experts in a forward pass, or of those with
+  /// trained weights.
   double products(const Unit& unit, bool trained_only) const;
 
   LanguageModel& model_;
   UnitHooks& next_;
+  const int tensor_ranks_;
   const double tokens_;
-  /// Attention's operations in a block's forward pass.
+  /// This rank's operations of attention in a block's forward pass.
   const double attention_;
+  const bool splits_backward_;
   HeadRuns heads_;
 };
 

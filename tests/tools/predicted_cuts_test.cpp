@@ -1,0 +1,237 @@
+// The predicted time of steps with tensor, context and pipeline ranks.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "models/transformer_shape.h"
+#include "runtime/file.h"
+#include "sharding/plan/pipeline_schedule.h"
+#include "tests/support/temporary_directory.h"
+#include "tools/config/sharding_options.h"
+#include "tools/plan/advice.h"
+#include "tools/plan/dry_run.h"
+#include "tools/plan/figures.h"
+#include "tools/plan/plan.h"
+#include "tools/plan/predicted_trace.h"
+#include "tools/plan/search.h"
+
+namespace tessera {
+namespace {
+
+/// Six layers, and four rows in each of four micro-batches.
+Config small() {
+  Config config;
+  config.model = {.preset = "llama3-8b", .layers = 6, .heads = 4, .width = 32, .vocab_size = 96};
+  config.model.kv_heads = 4;
+  config.model.mlp_width = 64;
+  config.data = {.batch_size = 16, .sequence_length = 32, .accumulation_steps = 4};
+  config.sharding.strategy = StrategyKind::ddp;
+  return config;
+}
+
+/// GPUs that compute slowly, so that messages hardly count.
+MachineRates slow_gpus(double bandwidth) {
+  return {.name = "slow GPUs",
+          .compute = {{.ranks = 1, .forward = 1e6, .backward = 1e6, .memory = 1e15}},
+          .links = {{.ranks = 2, .bandwidth = bandwidth}},
+          .network = Link{.bandwidth = bandwidth / 10}};
+}
+
+double operations_of(const StreamLog& log) {
+  double sum = 0.0;
+  for (const StreamLog::Entry& entry : log.entries()) {
+    const bool counts = entry.work && (entry.work->kind == Work::Kind::forward ||
+                                       entry.work->kind == Work::Kind::backward);
+    if (counts) sum += entry.work->amount;
+  }
+  return sum;
+}
+
+TEST_CASE("prediction: the operations of all ranks add up to those of a step under every cut") {
+  struct Case {
+    int tensor, context, pipeline;
+    PipelineSchedule schedule;
+  };
+  for (const Case& one :
+       {Case{4, 1, 1, PipelineSchedule::gpipe}, Case{1, 2, 1, PipelineSchedule::gpipe},
+        Case{1, 1, 4, PipelineSchedule::one_forward_one_backward},
+        Case{2, 1, 2, PipelineSchedule::zero_bubble}, Case{2, 2, 2, PipelineSchedule::gpipe}}) {
+    Config config = small();
+    config.sharding.tensor_parallel = one.tensor;
+    config.sharding.context_parallel = one.context;
+    config.sharding.pipeline_parallel = one.pipeline;
+    config.sharding.pipeline_schedule = one.schedule;
+    if (one.schedule == PipelineSchedule::zero_bubble) {
+      config.sharding.reduce = ReduceAfter::last_micro_batch;
+    }
+    const ResolvedConfig run = resolve(config);
+    const int ranks = one.tensor * one.context * one.pipeline;
+    double sum = 0.0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      sum += operations_of(dry_run(run, {.rank = rank, .ranks = ranks, .threads = 1}).log);
+    }
+    INFO(one.tensor << " x " << one.context << " x " << one.pipeline);
+    CHECK(sum == Approx(training_flops(make_model(run)->shape(), config.data.batch_size,
+                                       config.data.sequence_length)));
+  }
+}
+
+TEST_CASE("prediction: stages of equal work and fast messages have the schedule's bubble") {
+  Config config = small();
+  config.model.vocab_size = 2;  // the head costs next to nothing
+  config.sharding.pipeline_parallel = 2;
+  for (const PipelineSchedule schedule :
+       {PipelineSchedule::gpipe, PipelineSchedule::one_forward_one_backward,
+        PipelineSchedule::interleaved}) {
+    config.sharding.pipeline_schedule = schedule;
+    const bool has_chunks = schedule == PipelineSchedule::interleaved;
+    config.sharding.pipeline_chunks = has_chunks ? 3 : 1;
+    config.sharding.pipeline_stages =
+        has_chunks ? "layers.1,layers.2,layers.3,layers.4,layers.5" : "layers.3";
+    const PlanFigures figures = plan_figures(config, {.ranks = 2, .machine = slow_gpus(1e15)});
+    const PipelinePlan& pipeline = figures.plan.pipeline;
+    const PipelineTimes expected =
+        time_pipeline(pipeline_order(schedule, pipeline.shape), pipeline.shape,
+                      {.forward = 1.0, .input_gradient = 1.0, .weight_gradient = 1.0});
+    const Timeline& timeline = figures.figures.time->timeline;
+    INFO(enum_name(schedule));
+    CHECK(timeline.bubble / timeline.seconds == Approx(expected.bubble).margin(0.01));
+    CHECK(figures.figures.time->stages.size() == 2);
+  }
+}
+
+TEST_CASE("prediction: a slower link exposes more of the axis that uses it") {
+  for (const char* const axis : {"tensor", "context", "pipeline"}) {
+    Config config = small();
+    const std::string cut = axis;
+    if (cut == "tensor") config.sharding.tensor_parallel = 2;
+    if (cut == "context") config.sharding.context_parallel = 2;
+    if (cut == "pipeline") config.sharding.pipeline_parallel = 2;
+    const auto exposed = [&](double bandwidth) {
+      const PlanFigures figures =
+          plan_figures(config, {.ranks = 2, .machine = slow_gpus(bandwidth)});
+      return figures.figures.time->timeline.exposed_by_axis.at(axis);
+    };
+    INFO(axis);
+    CHECK(exposed(1e5) > 0.0);
+    // Computation hides a part of a pipeline's messages, and nothing of the others.
+    const double factor = exposed(1e5) / exposed(2e5);
+    if (cut == "pipeline") {
+      CHECK(factor > 1.5);
+    } else {
+      CHECK(factor == Approx(2.0));
+    }
+  }
+}
+
+TEST_CASE("prediction: a pipeline across nodes sends through the network") {
+  Config config = small();
+  config.sharding.pipeline_parallel = 2;
+  config.sharding.tensor_parallel = 2;
+  const auto limits = [&](int nodes) {
+    const PlanOptions options{.ranks = 4, .nodes = nodes, .machine = slow_gpus(1e4)};
+    return plan_figures(config, options).figures.time->timeline.chain;
+  };
+  CHECK(!limits(1).contains("network, 2 ranks"));
+  CHECK(limits(2).contains("network, 2 ranks"));
+}
+
+TEST_CASE("prediction: a page, JSON and a trace name the axes and the bubble") {
+  Config config = small();
+  config.sharding.pipeline_parallel = 2;
+  config.sharding.tensor_parallel = 2;
+  const PlanOptions options{.ranks = 4, .machine = slow_gpus(1e6)};
+  const PlanFigures figures = plan_figures(config, options);
+  const Timeline& timeline = figures.figures.time->timeline;
+  const std::string page = plan(config, options);
+  CHECK_THAT(page, Catch::Contains(fmt::format("tensor {:.2f} ms",
+                                               1e3 * timeline.exposed_by_axis.at("tensor"))));
+  CHECK_THAT(page, Catch::Contains(fmt::format("bubble: {:.1f}% of the step",
+                                               100.0 * timeline.bubble / timeline.seconds)));
+  const auto time = nlohmann::json::parse(plan_json(config, {4}, options))["plans"][0]["time"];
+  CHECK(time["bubble_seconds"].get<double>() == timeline.bubble);
+  double sum = 0.0;
+  for (const auto& seconds : time["exposed_seconds_by_axis"]) sum += seconds.get<double>();
+  CHECK(sum == Approx(time["exposed_seconds"].get<double>()));
+
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "trace.json").string();
+  write_predicted_trace(config, options, path);
+  const auto trace = nlohmann::json::parse(read_text_file(path));
+  std::set<int> ranks;
+  std::set<std::string> tracks;
+  for (const auto& event : trace["traceEvents"]) {
+    ranks.insert(event["pid"].get<int>());
+    if (event["name"] == "thread_name") tracks.insert(event["args"]["name"]);
+  }
+  CHECK(ranks == std::set{0, 2});  // a rank for each stage
+  for (const char* const axis : {"axis tensor", "axis pipeline", "axis data"}) {
+    INFO(axis);
+    CHECK(tracks.contains(axis));
+  }
+}
+
+TEST_CASE("search: cuts are among the candidates, on the same batch") {
+  const Config config = small();
+  const PlanOptions options{.ranks = 4, .machine = slow_gpus(1e6)};
+  const std::vector<Candidate> all = search_strategies(config, options, {});
+  bool tensor = false, pipeline = false, chunks = false;
+  for (const Candidate& one : all) {
+    for (const std::string& key : one.keys) {
+      tensor = tensor || key == "sharding.tensor_parallel=4";
+      pipeline = pipeline || key == "sharding.pipeline_parallel=2";
+      chunks = chunks || key == "sharding.pipeline_chunks=2";
+      CHECK_THAT(key, !Catch::Contains("context"));  // the batch has rows for all ranks
+    }
+  }
+  CHECK(tensor);
+  CHECK(pipeline);
+  CHECK(chunks);
+  CHECK_THAT(search_table(all),
+             Catch::Contains("sharding.tensor_parallel=4 data.accumulation_steps=16"));
+}
+
+TEST_CASE("search: context ranks are for batches without a row for every rank") {
+  Config config = small();
+  config.data.batch_size = 1;
+  config.data.accumulation_steps = 1;
+  const PlanOptions options{.ranks = 2, .machine = slow_gpus(1e6)};
+  bool context = false;
+  for (const Candidate& one : search_strategies(config, options, {})) {
+    for (const std::string& key : one.keys) {
+      context = context || key == "sharding.context_parallel=2";
+    }
+  }
+  CHECK(context);
+}
+
+TEST_CASE("search: tensor ranks share a node") {
+  const PlanOptions options{.ranks = 4, .nodes = 2, .machine = slow_gpus(1e6)};
+  for (const Candidate& one : search_strategies(small(), options, {})) {
+    for (const std::string& key : one.keys) CHECK(key != "sharding.tensor_parallel=4");
+  }
+}
+
+TEST_CASE("advice: if nothing else fits, the fewest ranks of a cut that do") {
+  Config config = small();
+  config.data.batch_size = 2;
+  config.data.accumulation_steps = 1;
+  config.data.sequence_length = 512;
+  config.sharding.strategy = StrategyKind::fsdp;
+  config.sharding.activation_checkpointing = {.first = 0, .every = 1};
+  const PlanOptions options{.ranks = 2, .on_gpus = false};
+  const MemoryAdvice fits = memory_advice(config, options, std::int64_t{1} << 40);
+  const MemoryAdvice advice = memory_advice(config, options, fits.peak - 1);
+  REQUIRE(!advice.fits.empty());
+  CHECK(advice.fits.front().peak < fits.peak);
+  std::set<std::string> keys;
+  for (const Fit& fit : advice.fits) keys.insert(fit.keys.front());
+  CHECK(keys.contains("sharding.tensor_parallel=2"));
+}
+
+}  // namespace
+}  // namespace tessera
