@@ -4,9 +4,12 @@
 
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
+#include "autograd/expert_parts.h"
 #include "autograd/expert_rows.h"
 #include "autograd/leaf_sum.h"
+#include "autograd/operations/divided.h"
 #include "kernels/add/op.h"
+#include "kernels/cast/op.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/op.h"
 #include "kernels/reduce/op.h"
@@ -19,7 +22,7 @@
 namespace tessera {
 namespace {
 
-/// The stacked linear layers of all experts.
+/// The stacked linear layers of all experts, with the channels that this rank has of their cut.
 struct Layer {
   Parameter weight;
   WeightLayout layout;
@@ -30,8 +33,12 @@ struct Layer {
   Transpose backward() const {
     return layout == WeightLayout::out_in ? Transpose::no : Transpose::yes;
   }
-  std::int64_t inputs() const { return weight.shape()[layout == WeightLayout::out_in ? 2 : 1]; }
-  std::int64_t outputs() const { return weight.shape()[layout == WeightLayout::out_in ? 1 : 2]; }
+  std::int64_t inputs() const {
+    return weight.held_shape()[layout == WeightLayout::out_in ? 2 : 1];
+  }
+  std::int64_t outputs() const {
+    return weight.held_shape()[layout == WeightLayout::out_in ? 1 : 2];
+  }
 
   Tensor operator()(const Tensor& x, const Tensor& offsets) const {
     const Tensor y = activation({x.size(0), outputs()}, x.dtype());
@@ -48,6 +55,22 @@ struct Layer {
   Tensor input_gradient(const Tensor& dy, const Tensor& offsets) const {
     const Tensor dx = activation({dy.size(0), inputs()}, dy.dtype());
     grouped_matmul(dx, dy, weight.data(), offsets, backward());
+    return dx;
+  }
+
+  // Where ranks divide the sum, a part of it in f32 (f64).
+  const SharedAxis& axis() const { return weight.tensor_axis(); }
+  std::int64_t parts() const { return axis()->own_parts(); }
+  Tensor part(const Tensor& x, const Tensor& offsets, std::int64_t i) const {
+    const Tensor y = activation({x.size(0), outputs()}, statistics_dtype(x.dtype()));
+    grouped_matmul_part(y, x, weight.data(), offsets, forward(),
+                        depths_of_part(inputs(), 1, i, parts()));
+    return y;
+  }
+  Tensor input_gradient_part(const Tensor& dy, const Tensor& offsets, std::int64_t i) const {
+    const Tensor dx = activation({dy.size(0), inputs()}, statistics_dtype(dy.dtype()));
+    grouped_matmul_part(dx, dy, weight.data(), offsets, backward(),
+                        depths_of_part(outputs(), weight.cut().groups, i, parts()));
     return dx;
   }
 };
@@ -96,6 +119,8 @@ struct Call {
   Tensor weights_there, places_there;
 
   bool weighs(WeighedInput input) const { return weighed == input; }
+  /// Whether tensor ranks may divide sums over the channels inside experts.
+  bool divides() const { return down.axis() != nullptr; }
 
   /// The rows that gate_up multiplies, before they travel.
   Tensor dispatched(const Tensor& rows) const {
@@ -124,19 +149,22 @@ struct Call {
   Tensor slot_places() const { return places.reshape({places.numel(), 1}); }
 };
 
-/// The gradients of one call, with respect to the rows and the weights.
+/// The gradients of one call, with respect to the rows and the weights. Where ranks divide the sums they are
+/// this rank's parts of them.
 class Backward {
  public:
   /// `received`: the rows that have travelled to the experts here; undefined if none travel.
-  Backward(Call call, Tensor rows, Tensor received, Tensor gate_up)
-      : call_(std::move(call)),
-        rows_(std::move(rows)),
-        received_(std::move(received)),
-        gate_up_(std::move(gate_up)) {}
+  Backward(Call call, Tensor received, Tensor gate_up)
+      : call_(std::move(call)), received_(std::move(received)), gate_up_(std::move(gate_up)) {}
+
+  /// Does it read the tokens' rows?
+  bool needs_rows() const { return !received_.defined() || call_.weighs(WeighedInput::gate_up); }
 
   /// Returns {dx, dweights}. Each tensor is released as soon as it has been read.
-  Gradients operator()(const Tensor& dy, bool wants_dx, bool wants_dweights, LayerGradients& sums) {
-    dweights_ = like(call_.weighs(WeighedInput::down) ? call_.weights_there : call_.weights);
+  Gradients operator()(Tensor rows, const Tensor& dy, bool wants_dx, bool wants_dweights,
+                       LayerGradients& sums) {
+    rows_ = std::move(rows);
+    tokens_ = dy.shape();
     through_down(dy, sums.down);
     if (!wants_dx && !wants_dweights && !call_.gate_up.weight.trainable()) return {{}, {}};
     const Tensor dx = through_gate_up(wants_dx, wants_dweights, sums.gate_up);
@@ -152,9 +180,11 @@ class Backward {
     // The gradient of down's rows, and then these rows once more.
     const Tensor h = call_.down.input_gradient(dispatched_dy, call_.at.offsets());
     const bool weighed = call_.weighs(WeighedInput::down);
+    if (weighed) dweights_ = weights_gradient(call_.weights_there);
     const Columns gate = first_half(gate_up_), up = second_half(gate_up_);
-    weighed_swiglu_backward(h, weighed ? dweights_ : Tensor(), gate, up, h, gate, up,
-                            call_.places_there, call_.weights_there);
+    weighed_swiglu_backward(h, dweights_, gate, up, h, gate, up, call_.places_there,
+                            call_.weights_there);
+    if (weighed && call_.divides()) dweights_ = sum_of_parts(dweights_);
     if (weighed) dweights_ = call_.weights_of_tokens(dweights_);
     if (call_.down.weight.trainable()) sum.add(h, dispatched_dy, call_.at);
   }
@@ -168,21 +198,50 @@ class Backward {
     }
     const bool weighed = call_.weighs(WeighedInput::gate_up);
     if (!wants_dx && !(weighed && wants_dweights)) return {};
+    if (call_.divides()) return divided_input_gradient();
     Tensor drows = call_.gate_up.input_gradient(gate_up_, call_.at.offsets());
     gate_up_ = {};
     drows = call_.at.to_tokens(drows);
     if (weighed) {
       const Tensor x = like(drows);
       dispatch(x, rows_, call_.places);
+      dweights_ = like(call_.weights);
       weigh_backward(drows, dweights_, drows, x, call_.places, call_.weights);
     }
     if (!wants_dx) return {};
-    const Tensor dx = like(rows_);
+    const Tensor dx = activation(tokens_, drows.dtype());
     combine(dx, drows, call_.places);
     return dx;
   }
 
+  /// dx of this rank's parts and, for WeighedInput::gate_up, dweights.
+  Tensor divided_input_gradient() {
+    const DType dtype = statistics_dtype(gate_up_.dtype());
+    const Tensor dx = activation(tokens_, dtype);
+    const auto rows = [&](std::int64_t part) {
+      return call_.at.to_tokens(
+          call_.gate_up.input_gradient_part(gate_up_, call_.at.offsets(), part));
+    };
+    const std::int64_t parts = call_.gate_up.parts();
+    if (call_.weighs(WeighedInput::down)) {
+      combine_parts(dx, parts, rows, call_.places, {});
+    } else {
+      dweights_ = activation(call_.weights.shape(), dtype);
+      weigh_parts(dx, dweights_, parts, rows, rows_, call_.places, call_.weights);
+    }
+    gate_up_ = {};
+    return dx;
+  }
+
+  /// Memory for the gradient of these weights: a sum or, where ranks divide it, one for each part.
+  Tensor weights_gradient(const Tensor& weights) const {
+    if (!call_.divides()) return like(weights);
+    return activation({call_.down.parts(), weights.size(0), weights.size(1)},
+                      statistics_dtype(weights.dtype()));
+  }
+
   Call call_;
+  Shape tokens_;
   Tensor rows_, received_, gate_up_, dweights_;
 };
 
@@ -213,19 +272,39 @@ Routed routed_leaf(const Routing& routing, std::int64_t leaf, std::int64_t leave
   return routed;
 }
 
-/// Writes y [N, C] for a leaf's rows [N, C]. Returns the way back.
+/// Writes y [N, C] for a leaf's rows [N, C] or, where ranks divide the sum, this rank's parts of it, without the
+/// residual. Returns the way back.
 Backward forward_leaf(Call call, const Tensor& rows, const Tensor& y, const Tensor& residual) {
   call.send_weights();
   Tensor at_experts = call.at.to_experts(call.dispatched(rows));
   auto [pre, h] = call.gate_up.gated(at_experts, call.at.offsets());
   // Backward makes them again where they need not travel.
   if (!call.at.travel() || !call.gate_up.weight.trainable()) at_experts = {};
+  if (call.divides()) {
+    const bool weighed = call.weighs(WeighedInput::down);
+    combine_parts(
+        y, call.down.parts(),
+        [&, &hidden = h](std::int64_t part) {
+          return call.at.to_tokens(call.down.part(hidden, call.at.offsets(), part));
+        },
+        call.places, weighed ? call.weights : Tensor());
+    return Backward(std::move(call), std::move(at_experts), std::move(pre));
+  }
   Tensor results = call.down(h, call.at.offsets());
   h = {};
   results = call.at.to_tokens(results);
   combine(y, results, call.places, call.weighs(WeighedInput::down) ? call.weights : Tensor(),
           residual);
-  return Backward(std::move(call), rows, std::move(at_experts), std::move(pre));
+  return Backward(std::move(call), std::move(at_experts), std::move(pre));
+}
+
+/// The sum over ranks of x, f32 (f64), in `dtype`. A collective.
+Tensor whole_sum(const SharedAxis& axis, const Tensor& x, DType dtype) {
+  sum_over_ranks(axis, x);
+  if (x.dtype() == dtype) return x;
+  const Tensor sum = activation(x.shape(), dtype);
+  cast(sum, x);
+  return sum;
 }
 
 /// The leaves' rows one after another.
@@ -277,8 +356,11 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
   const Layer first{gate_up, options.layout}, second{down, options.layout};
   check_layers(x, first, second, routing.offsets.numel() - 1);
   const std::int64_t leaves = token_leaves();
-  const Tensor rows = as_rows(x.data()), y = like(x.data());
+  const SharedAxis axis = gate_up.tensor_axis();
+  const Tensor own = as_rows(x.data()), rows = whole_rows(axis, own);
   const Tensor residuals = residual_rows(residual, x.shape(), "experts");
+  const Tensor results =
+      axis == nullptr ? like(own) : activation(rows.shape(), statistics_dtype(rows.dtype()));
   std::vector<Backward> backwards;
   for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
     const auto of = [&](const Tensor& all) { return rows_of_leaf(all, leaf, leaves); };
@@ -291,24 +373,37 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
               .at = ExpertRows(routed.offsets, routed.places, gate_up.exchange()),
               .weights_there = {},
               .places_there = {}};
-    backwards.push_back(forward_leaf(std::move(call), of(rows), of(as_rows(y)), of(residuals)));
+    backwards.push_back(forward_leaf(std::move(call), of(rows), of(results),
+                                     axis == nullptr ? of(residuals) : Tensor()));
   }
+  const Tensor y =
+      axis == nullptr ? results : scatter_rounded(axis, results, {}, residuals, rows.dtype());
   return differentiable(
-      y, {x, routing.weights, residual}, gate_up.trainable() || down.trainable(),
-      [backwards = std::move(backwards), first, second, needs_dx = x.requires_gradient(),
+      y.reshape(x.shape()), {x, routing.weights, residual}, gate_up.trainable() || down.trainable(),
+      [backwards = std::move(backwards), own, axis, first, second, needs_dx = x.requires_gradient(),
        needs_dw = routing.weights.requires_gradient(),
        shape = x.shape()](const Tensor& dy) mutable -> Gradients {
         const auto count = static_cast<std::int64_t>(backwards.size());
+        const Tensor dy_rows = whole_rows(axis, as_rows(dy));
+        const bool needs_rows = backwards.front().needs_rows();
+        const Tensor rows = needs_rows ? whole_rows(axis, own) : Tensor();
         LayerGradients sums{{first, count}, {second, count}};
         JoinedLeaves dx(count), dweights(count);
         for (std::int64_t leaf = 0; leaf < count; ++leaf) {
           Backward backward = std::move(backwards[static_cast<std::size_t>(leaf)]);
           const Gradients of_leaf =
-              backward(rows_of_leaf(as_rows(dy), leaf, count), needs_dx, needs_dw, sums);
+              backward(rows_of_leaf(rows, leaf, count), rows_of_leaf(dy_rows, leaf, count),
+                       needs_dx, needs_dw, sums);
           dx.add(of_leaf[0]);
           dweights.add(of_leaf[1]);
         }
-        return {needs_dx ? dx.joined().reshape(shape) : Tensor(), dweights.joined(), dy};
+        if (axis == nullptr) {
+          return {needs_dx ? dx.joined().reshape(shape) : Tensor(), dweights.joined(), dy};
+        }
+        const DType dtype = dy.dtype();
+        return {
+            needs_dx ? scatter_rounded(axis, dx.joined(), {}, {}, dtype).reshape(shape) : Tensor(),
+            needs_dw ? whole_sum(axis, dweights.joined(), dtype) : Tensor(), dy};
       });
 }
 

@@ -122,7 +122,7 @@ TEST_CASE("the bytes of travelling rows are exact for known counts") {
       TrainingSession session(resolve(config), world);
       const TransformerShape shape = session.model().shape();
       session.step(1, random_tokens(config.data, shape.vocab_size));
-      const ExpertTraffic traffic = expert_traffic(shape, 2, DType::f32);
+      const ExpertTraffic traffic = expert_traffic(shape, resolve(config).sharding);
       const bool first = world.rank() == 0;
       const TravellingRows rows{.sent = first ? known.to_second_half : known.to_first_half,
                                 .received = first ? known.to_first_half : known.to_second_half};

@@ -93,7 +93,7 @@ Case draw(std::uint64_t number) {
   }
   config = variant_of(config, strategy);
   mesh.grid = kGrid;
-  mesh.tensor_parallel = mixture ? 1 : draws.one_of({1, 2, 4, 8});
+  mesh.tensor_parallel = draws.one_of({1, 2, 4, 8});
   mesh.context_parallel = draws.one_of({1, 2, 4, 8});
   // With tied ends, a pipeline and a grid exclude each other.
   if (preset == "llama3-8b") mesh.pipeline_parallel = draws.one_of({2, 2, 4});

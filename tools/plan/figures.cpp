@@ -110,8 +110,7 @@ std::int64_t expert_bytes_of(const LanguageModel& model, const ResolvedConfig& r
     if (has_experts && again) ++recomputed;
     if (is_block) ++block;
   }
-  const ExpertTraffic traffic =
-      expert_traffic(shape, run.sharding.expert_parallel, run.sharding.compute_dtype);
+  const ExpertTraffic traffic = expert_traffic(shape, run.sharding);
   const std::int64_t tokens =
       tokens_per_step(data) / (data.accumulation_steps * batch_ranks(run.sharding, ranks));
   return balanced_bytes(traffic, shape, tokens, data.accumulation_steps, recomputed);

@@ -32,12 +32,14 @@ Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_
   return all;
 }
 
-ExpertTraffic expert_traffic(const TransformerShape& shape, int expert_ranks, DType dtype) {
-  return {.ranks = expert_ranks,
+ExpertTraffic expert_traffic(const TransformerShape& shape, const ShardingOptions& sharding) {
+  const int parts = sum_parts_of(sharding);
+  return {.ranks = sharding.expert_parallel,
           .experts = shape.experts.count,
           .channels = shape.width,
           .weighed = shape.experts.weighed,
-          .dtype = dtype};
+          .dtype = sharding.compute_dtype,
+          .parts = parts > 1 ? parts / sharding.tensor_parallel : 0};
 }
 
 std::int64_t balanced_bytes(const ExpertTraffic& traffic, const TransformerShape& shape,
