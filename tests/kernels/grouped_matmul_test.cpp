@@ -225,6 +225,7 @@ TEST_CASE("grouped_matmul_swiglu by OpenBLAS, and of a sum too deep to be rounde
 
 // On a GPU whole vectors of depths are for the tensor cores, and other ranges for the general kernel.
 TEST_CASE("grouped_matmul_part: the sums of all parts are the product, in every dtype and layout") {
+  const test::Rank rank;
   const Sizes n{{70, 0, 5, 3}, 48, 40};
   const std::vector<std::vector<DepthPart>> cuts = {{{{0, 48}}},
                                                     {{{0, 8}, {24, 8}}, {{8, 16}, {32, 16}}},

@@ -1,4 +1,4 @@
-// The experts of a mixture, whose inner channels tensor-parallel ranks share out: for every number of ranks the
+// Experts with inner channels that tensor-parallel ranks share out: for every number of ranks the
 // bits of one rank, and the values of experts that no ranks divide. Ranks are threads.
 #include <catch2/catch.hpp>
 

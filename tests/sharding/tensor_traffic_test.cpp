@@ -37,7 +37,7 @@ TEST_CASE("tensor traffic: a stage in the middle of a pipeline") {
         TensorTraffic::Bytes{.added = 4 * (24 + 2 * 2), .copied = 4 * (36 + 2 * 1)});
 }
 
-// One layer with experts and a shared one, whose forward pass runs again in backward.
+// One layer with experts and a shared one. Its forward pass runs again in backward.
 //
 //   gathers   attention 2 + 2, router 2 + 1, experts 2 + 2, shared expert 2 + 2:    15 x 6 copied
 //   scatters  attention, experts and shared expert 2 + 1 each:                       9 x 6 added
