@@ -5,16 +5,15 @@
 
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
+#include "autograd/expert_parts.h"
 #include "autograd/expert_rows.h"
 #include "autograd/leaf_sum.h"
+#include "autograd/operations/divided.h"
 #include "autograd/token_pieces.h"
-#include "kernels/add/op.h"
+#include "kernels/cast/op.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/op.h"
-#include "kernels/reduce/op.h"
-#include "kernels/router_loss/op.h"
 #include "kernels/swiglu/op.h"
-#include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 #include "runtime/stream_log.h"
@@ -22,7 +21,7 @@
 namespace tessera {
 namespace {
 
-/// The stacked linear layers of all experts.
+/// The stacked linear layers of all experts, with the channels that this rank has of their cut.
 struct Layer {
   Parameter weight;
   WeightLayout layout;
@@ -33,8 +32,12 @@ struct Layer {
   Transpose backward() const {
     return layout == WeightLayout::out_in ? Transpose::no : Transpose::yes;
   }
-  std::int64_t inputs() const { return weight.shape()[layout == WeightLayout::out_in ? 2 : 1]; }
-  std::int64_t outputs() const { return weight.shape()[layout == WeightLayout::out_in ? 1 : 2]; }
+  std::int64_t inputs() const {
+    return weight.held_shape()[layout == WeightLayout::out_in ? 2 : 1];
+  }
+  std::int64_t outputs() const {
+    return weight.held_shape()[layout == WeightLayout::out_in ? 1 : 2];
+  }
 
   Tensor operator()(const Tensor& x, const Tensor& offsets) const {
     const Tensor y = activation({x.size(0), outputs()}, x.dtype());
@@ -56,10 +59,29 @@ struct Layer {
     grouped_matmul(dx, dy, weight.data(), offsets, backward());
     return dx;
   }
-  /// In a dry run rows travel while others are computed, so each product is work of its own.
-  void log_product(Work::Kind kind, const Tensor& rows) const {
-    log_work(
-        {.kind = kind, .amount = 2.0 * static_cast<double>(rows.size(0) * inputs() * outputs())});
+
+  // Where ranks divide the sum, a part of it in f32 (f64).
+  const SharedAxis& axis() const { return weight.tensor_axis(); }
+  std::int64_t parts() const { return axis()->own_parts(); }
+  Tensor part(const Tensor& x, const Tensor& offsets, std::int64_t i) const {
+    const Tensor y = activation({x.size(0), outputs()}, statistics_dtype(x.dtype()));
+    log_product(Work::Kind::forward, x, parts());
+    grouped_matmul_part(y, x, weight.data(), offsets, forward(),
+                        depths_of_part(inputs(), 1, i, parts()));
+    return y;
+  }
+  Tensor input_gradient_part(const Tensor& dy, const Tensor& offsets, std::int64_t i) const {
+    const Tensor dx = activation({dy.size(0), inputs()}, statistics_dtype(dy.dtype()));
+    log_product(Work::Kind::backward, dy, parts());
+    grouped_matmul_part(dx, dy, weight.data(), offsets, backward(),
+                        depths_of_part(outputs(), weight.cut().groups, i, parts()));
+    return dx;
+  }
+  /// In a dry run rows travel while others are computed, so each product is work of its own. `parts`: of this
+  /// rank's sums.
+  void log_product(Work::Kind kind, const Tensor& rows, std::int64_t parts = 1) const {
+    const auto products = static_cast<double>(rows.size(0) * inputs() * outputs());
+    log_work({.kind = kind, .amount = 2.0 * products / static_cast<double>(parts)});
   }
 };
 
@@ -108,6 +130,8 @@ struct Call {
   Tensor weights_there = {}, places_there = {};
 
   bool weighs(WeighedInput input) const { return weighed == input; }
+  /// Whether tensor ranks may divide sums over the channels inside experts.
+  bool divides() const { return down.axis() != nullptr; }
 
   /// The rows that gate_up multiplies, on their way to the experts.
   Journey send(const Tensor& rows) const {
@@ -135,22 +159,32 @@ struct Call {
     return of_slots.reshape(places.shape());
   }
 
+  /// Rows by group at the experts, back at their tokens. A collective.
+  Tensor at_tokens(const Tensor& rows) const {
+    return at.arrived(at.to_tokens(at.by_arrival(rows)));
+  }
+
   /// The places of the slots as tokens with one expert each.
   Tensor slot_places() const { return places.reshape({places.numel(), 1}); }
 };
 
-/// The gradients of one piece, with respect to the rows and the weights. Each tensor is released as soon as it
-/// has been read.
+/// The gradients of one piece, with respect to the rows and the weights. Where ranks divide the sums they are
+/// this rank's parts of them. Each tensor is released as soon as it has been read.
 class Backward {
  public:
   /// `received`: the rows that have travelled to the experts here; undefined if none travel.
-  Backward(Call call, Tensor rows, Tensor received, Tensor gate_up)
-      : call_(std::move(call)),
-        rows_(std::move(rows)),
-        received_(std::move(received)),
-        gate_up_(std::move(gate_up)) {}
+  Backward(Call call, Tensor received, Tensor gate_up)
+      : call_(std::move(call)), received_(std::move(received)), gate_up_(std::move(gate_up)) {}
 
-  void send(const Tensor& dy) { dy_ = call_.at.tokens_to_experts(dy, {}); }
+  /// Does it read the tokens' rows?
+  bool needs_rows() const { return !received_.defined() || call_.weighs(WeighedInput::gate_up); }
+
+  /// `rows` may be undefined unless needs_rows().
+  void send(const Tensor& rows, const Tensor& dy) {
+    rows_ = rows;
+    tokens_ = dy.shape();
+    dy_ = call_.at.tokens_to_experts(dy, {});
+  }
 
   /// Adds to the weights' gradients. The other gradients begin to travel back.
   void compute(bool wants_dx, bool wants_dweights, LayerGradients& sums) {
@@ -160,7 +194,7 @@ class Backward {
     const bool sends = wants_dx || (weighed && wants_dweights);
     // Rows travel while the weight's gradient is computed.
     if (!call_.at.travel()) add_gate_up(sums.gate_up);
-    if (sends) send_back();
+    if (sends) call_.divides() ? sum_parts_back() : send_back();
     if (call_.at.travel()) add_gate_up(sums.gate_up);
     gate_up_ = {};
   }
@@ -171,7 +205,6 @@ class Backward {
     if (!weighed && dweights_.rows.defined()) {
       dweights_ = {call_.weights_of_tokens(std::exchange(dweights_, {}))};
     }
-    Tensor dx;
     if (drows_.rows.defined()) {
       const Tensor drows = call_.at.arrived(std::exchange(drows_, {}));
       if (weighed) {
@@ -181,11 +214,11 @@ class Backward {
         weigh_backward(drows, dweights_.rows, drows, x, call_.places, call_.weights);
       }
       if (wants_dx) {
-        dx = like(rows_);
-        combine(dx, drows, call_.places);
+        dx_ = activation(tokens_, drows.dtype());
+        combine(dx_, drows, call_.places);
       }
     }
-    return {dx, wants_dweights ? dweights_.rows : Tensor()};
+    return {wants_dx ? dx_ : Tensor(), wants_dweights ? dweights_.rows : Tensor()};
   }
 
  private:
@@ -195,10 +228,11 @@ class Backward {
     // The gradient of down's rows, and then these rows once more.
     const Tensor h = call_.down.input_gradient(dy, call_.at.offsets());
     const bool weighed = call_.weighs(WeighedInput::down);
-    const Tensor dweights = weighed ? like(call_.weights_there) : Tensor();
+    Tensor dweights = weighed ? weights_gradient(call_.weights_there) : Tensor();
     const Columns gate = first_half(gate_up_), up = second_half(gate_up_);
     weighed_swiglu_backward(h, dweights, gate, up, h, gate, up, call_.places_there,
                             call_.weights_there);
+    if (weighed && call_.divides()) dweights = sum_of_parts(dweights);
     if (weighed) dweights_ = call_.at.to_tokens(dweights);
     if (call_.down.weight.trainable()) sum.add(h, dy, call_.at);
   }
@@ -217,14 +251,39 @@ class Backward {
     drows_ = call_.at.to_tokens(call_.at.by_arrival(drows));
   }
 
+  /// dx of this rank's parts and, for WeighedInput::gate_up, dweights.
+  void sum_parts_back() {
+    const DType dtype = statistics_dtype(gate_up_.dtype());
+    dx_ = activation(tokens_, dtype);
+    const auto rows = [&](std::int64_t part) {
+      return call_.at_tokens(call_.gate_up.input_gradient_part(gate_up_, call_.at.offsets(), part));
+    };
+    const std::int64_t parts = call_.gate_up.parts();
+    if (call_.weighs(WeighedInput::down)) {
+      combine_parts(dx_, parts, rows, call_.places, {});
+    } else {
+      dweights_ = {activation(call_.weights.shape(), dtype)};
+      weigh_parts(dx_, dweights_.rows, parts, rows, rows_, call_.places, call_.weights);
+    }
+  }
+
+  /// Memory for the gradient of these weights: a sum or, where ranks divide it, one for each part.
+  Tensor weights_gradient(const Tensor& weights) const {
+    if (!call_.divides()) return like(weights);
+    return activation({call_.down.parts(), weights.size(0), weights.size(1)},
+                      statistics_dtype(weights.dtype()));
+  }
+
   Call call_;
-  Tensor rows_, received_, gate_up_;
+  Shape tokens_;
+  Tensor rows_, received_, gate_up_, dx_;
   Journey dy_, dweights_, drows_;
 };
 
 /// A piece of this rank's tokens on its way forward.
 class Forward {
  public:
+  /// Where ranks divide the sums, y [N, C] f32 (f64) gets this rank's parts of them, without a residual.
   Forward(Call call, Tensor rows, Tensor y, Tensor residual)
       : call_(std::move(call)),
         rows_(std::move(rows)),
@@ -243,6 +302,13 @@ class Forward {
     std::tie(gate_up_, h) = call_.gate_up.gated(at_experts_, call_.at.offsets());
     // Backward makes them again where they need not travel.
     if (!call_.at.travel() || !call_.gate_up.weight.trainable()) at_experts_ = {};
+    if (call_.divides()) {
+      const auto results = [&](std::int64_t part) {
+        return call_.at_tokens(call_.down.part(h, call_.at.offsets(), part));
+      };
+      combine_parts(y_, call_.down.parts(), results, call_.places, weights_of_results());
+      return;
+    }
     Tensor results = call_.down(h, call_.at.offsets());
     h = {};
     results = call_.at.by_arrival(results);
@@ -251,13 +317,18 @@ class Forward {
 
   /// Writes y. Returns the way back.
   Backward finish() {
-    const Tensor results = call_.at.arrived(std::exchange(way_, {}));
-    const bool weighed = call_.weighs(WeighedInput::down);
-    combine(y_, results, call_.places, weighed ? call_.weights : Tensor(), residual_);
-    return Backward(std::move(call_), rows_, std::move(at_experts_), std::move(gate_up_));
+    if (!call_.divides()) {
+      const Tensor results = call_.at.arrived(std::exchange(way_, {}));
+      combine(y_, results, call_.places, weights_of_results(), residual_);
+    }
+    return Backward(std::move(call_), std::move(at_experts_), std::move(gate_up_));
   }
 
  private:
+  Tensor weights_of_results() const {
+    return call_.weighs(WeighedInput::down) ? call_.weights : Tensor();
+  }
+
   Call call_;
   Tensor rows_, y_, residual_, at_experts_, gate_up_;
   Journey weights_, way_;
@@ -283,6 +354,15 @@ std::int64_t pieces_of(const std::shared_ptr<ExpertExchange>& exchange) {
   return exchange->choices().pieces;
 }
 
+/// The sum over ranks of x, f32 (f64), in `dtype`. A collective.
+Tensor whole_sum(const SharedAxis& axis, const Tensor& x, DType dtype) {
+  sum_over_ranks(axis, x);
+  if (x.dtype() == dtype) return x;
+  const Tensor sum = activation(x.shape(), dtype);
+  cast(sum, x);
+  return sum;
+}
+
 std::vector<DispatchOrder> dispatch_orders(const Routing& routing, std::int64_t pieces) {
   if (pieces == 1) return {{routing.places, routing.offsets}};
   std::vector<DispatchOrder> orders;
@@ -297,31 +377,17 @@ std::vector<DispatchOrder> dispatch_orders(const Routing& routing, std::int64_t 
 
 }  // namespace
 
-Routing route(const Variable& logits, const RouterOptions& options) {
-  const Tensor rows = as_rows(logits.data());
-  const Shape shape{rows.size(0), options.experts_per_token};
-  const Tensor weights = activation(shape, rows.dtype());
-  const Tensor experts = activation(shape, DType::i32), places = activation(shape, DType::i32);
-  const Tensor offsets = activation({rows.size(1) + 1}, DType::i32);
-  router_forward(weights, experts, rows, options.bias, options.weights);
-  dispatch_order(places, offsets, experts);
-  const auto backward = [rows, experts, kind = options.weights,
-                         shape = logits.shape()](Tensor dweights) -> Gradients {
-    const Tensor dlogits = like(rows);
-    router_backward(dlogits, dweights, rows, experts, kind);
-    return {dlogits.reshape(shape)};
-  };
-  return {differentiable(weights, {logits}, false, backward), experts, places, offsets};
-}
-
 Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
                  const Parameter& down, const ExpertOptions& options, const Variable& residual) {
   const Layer first{gate_up, options.layout}, second{down, options.layout};
   check_layers(x, first, second, routing.offsets.numel() - 1);
   const std::shared_ptr<ExpertExchange>& exchange = gate_up.exchange();
   const std::int64_t pieces = pieces_of(exchange);
-  const Tensor rows = as_rows(x.data()), y = like(x.data());
+  const SharedAxis axis = gate_up.tensor_axis();
+  const Tensor own = as_rows(x.data()), rows = whole_rows(axis, own);
   const Tensor residuals = residual_rows(residual, x.shape(), "experts");
+  const Tensor results =
+      axis == nullptr ? like(own) : activation(rows.shape(), statistics_dtype(rows.dtype()));
   const std::vector<DispatchOrder> orders = dispatch_orders(routing, pieces);
   std::vector<ExpertRows> ways = ExpertRows::of_pieces(orders, exchange);
   std::vector<Forward> forwards;
@@ -334,7 +400,7 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
                                .weights = of(routing.weights.data()),
                                .places = orders[i].places,
                                .at = std::move(ways[i])},
-                          of(rows), of(as_rows(y)), of(residuals));
+                          of(rows), of(results), axis == nullptr ? of(residuals) : Tensor());
   }
   std::vector<Backward> backwards;
   const auto each = [&](const auto& stage) {
@@ -343,13 +409,16 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
   run_stages(pieces, exchange != nullptr, each([](Forward& piece) { piece.send(); }),
              each([](Forward& piece) { piece.compute(); }),
              each([&](Forward& piece) { backwards.push_back(piece.finish()); }));
+  const Tensor y =
+      axis == nullptr ? results : scatter_rounded(axis, results, {}, residuals, rows.dtype());
   return differentiable(
-      y, {x, routing.weights, residual}, gate_up.trainable() || down.trainable(),
-      [backwards = std::move(backwards), first, second, needs_dx = x.requires_gradient(),
+      y.reshape(x.shape()), {x, routing.weights, residual}, gate_up.trainable() || down.trainable(),
+      [backwards = std::move(backwards), own, axis, first, second, needs_dx = x.requires_gradient(),
        needs_dw = routing.weights.requires_gradient(), travel = exchange != nullptr,
        shape = x.shape()](const Tensor& dy) mutable -> Gradients {
         const auto count = static_cast<std::int64_t>(backwards.size());
-        const Tensor dy_rows = as_rows(dy);
+        const Tensor dy_rows = whole_rows(axis, as_rows(dy));
+        const Tensor rows = backwards.front().needs_rows() ? whole_rows(axis, own) : Tensor();
         LayerGradients sums{{first, count}, {second, count}};
         JoinedPieces dx(count, dy_rows.size(0)), dweights(count, dy_rows.size(0));
         const auto at = [&](std::int64_t piece) -> Backward& {
@@ -357,46 +426,23 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
         };
         run_stages(
             count, travel,
-            [&](std::int64_t piece) { at(piece).send(rows_of_leaf(dy_rows, piece, count)); },
+            [&](std::int64_t piece) {
+              at(piece).send(rows_of_leaf(rows, piece, count), rows_of_leaf(dy_rows, piece, count));
+            },
             [&](std::int64_t piece) { at(piece).compute(needs_dx, needs_dw, sums); },
             [&](std::int64_t piece) {
               const Gradients of_piece = Backward(std::move(at(piece))).finish(needs_dx, needs_dw);
               dx.add(of_piece[0]);
               dweights.add(of_piece[1]);
             });
-        return {needs_dx ? dx.joined().reshape(shape) : Tensor(), dweights.joined(), dy};
+        if (axis == nullptr) {
+          return {needs_dx ? dx.joined().reshape(shape) : Tensor(), dweights.joined(), dy};
+        }
+        const DType dtype = dy.dtype();
+        return {
+            needs_dx ? scatter_rounded(axis, dx.joined(), {}, {}, dtype).reshape(shape) : Tensor(),
+            needs_dw ? whole_sum(axis, dweights.joined(), dtype) : Tensor(), dy};
       });
-}
-
-Variable router_loss(const Variable& logits, const Tensor& factors, double z) {
-  const Tensor rows = as_rows(logits.data());
-  const DType dtype = statistics_dtype(rows.dtype());
-  const Tensor losses = activation({rows.size(0)}, dtype), total = activation({1}, dtype);
-  router_loss_forward(losses, rows, factors, z);
-  sum(total, losses);
-  const auto backward = [rows, factors, z, dtype, shape = logits.shape()](Tensor dy) -> Gradients {
-    const CategoryScope category(Category::activations);
-    const Tensor dlosses = Tensor::full({rows.size(0)}, dtype, scalar_gradient(dy));
-    const Tensor dlogits = like(rows);
-    router_loss_backward(dlogits, dlosses, rows, factors, z);
-    return {dlogits.reshape(shape)};
-  };
-  return differentiable(total, {logits}, false, backward);
-}
-
-Variable add_router_loss(const Variable& logits, std::shared_ptr<const RouterLossTerms> terms) {
-  const Tensor rows = as_rows(logits.data());
-  const auto backward = [rows, terms = std::move(terms),
-                         shape = logits.shape()](Tensor dy) -> Gradients {
-    const CategoryScope category(Category::activations);
-    const Tensor dlosses =
-        Tensor::full({rows.size(0)}, statistics_dtype(rows.dtype()), terms->scale);
-    const Tensor dlogits = like(rows);
-    router_loss_backward(dlogits, dlosses, rows, terms->factors, terms->z);
-    add(dlogits, dlogits, dy.reshape(rows.shape()));
-    return {dlogits.reshape(shape)};
-  };
-  return differentiable(logits.data(), {logits}, false, backward);
 }
 
 }  // namespace tessera

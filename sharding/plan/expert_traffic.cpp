@@ -4,6 +4,10 @@
 
 namespace tessera {
 
+std::int64_t ExpertTraffic::bytes_of_sums() const {
+  return parts > 0 ? 4 * parts : static_cast<std::int64_t>(size_of(dtype));
+}
+
 std::int64_t ExpertTraffic::forward(const TravellingRows& rows) const {
   if (ranks == 1) return 0;
   const bool once = copies == ExpertCopies::each_rank;
@@ -14,16 +18,18 @@ std::int64_t ExpertTraffic::forward(const TravellingRows& rows) const {
   // Weights of rows travel next to them where they are needed at the experts.
   const std::int64_t there = channels * (once && weighed_there ? rows.copies : rows.sent) +
                              (weighed_there ? rows.sent : 0);
-  return 4 * integers +
-         static_cast<std::int64_t>(size_of(dtype)) * (there + channels * rows.received);
+  return 4 * integers + static_cast<std::int64_t>(size_of(dtype)) * there +
+         bytes_of_sums() * channels * rows.received;
 }
 
 std::int64_t ExpertTraffic::backward(const TravellingRows& rows) const {
   if (ranks == 1) return 0;
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
   const std::int64_t there =
       channels * (copies == ExpertCopies::each_rank ? rows.copies : rows.sent);
-  const std::int64_t numbers = channels + (weighed == WeighedInput::down ? 1 : 0);
-  return static_cast<std::int64_t>(size_of(dtype)) * (there + numbers * rows.received);
+  // The gradients of rows' weights are added up over the parts first.
+  const std::int64_t of_weights = weighed == WeighedInput::down ? (parts > 0 ? 4 : size) : 0;
+  return size * there + (bytes_of_sums() * channels + of_weights) * rows.received;
 }
 
 TravellingRows balanced_rows(const ExpertTraffic& traffic, std::int64_t tokens,

@@ -32,6 +32,12 @@ struct ExpertTraffic {
   WeighedInput weighed = WeighedInput::down;
   /// The dtype that the layer is computed in.
   DType dtype = DType::f32;
+  /// The parts of a sum over the channels inside experts on this rank, which travel back one by one in f32; 0:
+  /// no ranks divide these sums, and results travel in `dtype`.
+  std::int64_t parts = 0;
+
+  /// Bytes of an element of the sums that travel back to a token.
+  std::int64_t bytes_of_sums() const;
 
   /// Bytes that a rank sends in a forward pass.
   std::int64_t forward(const TravellingRows& rows) const;

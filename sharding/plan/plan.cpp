@@ -95,11 +95,6 @@ void check_cuts(const Units& units, const ShardingOptions& options) {
   for (const auto& unit : units) {
     for (const Parameter& parameter : unit->parameters()) {
       check_cut(parameter, sizes);
-      check(
-          !parameter.stacked() || options.tensor_parallel == 1,
-          "sharding.tensor_parallel {}: '{}' has experts, and ranks do not share out the channels "
-          "of experts; set sharding.expert_parallel instead",
-          options.tensor_parallel, parameter.name());
       has_experts = has_experts || parameter.stacked();
       is_cut = is_cut || is_divided(parameter, sizes);
     }
@@ -237,8 +232,14 @@ void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trai
   plan.key_bytes = static_cast<std::int64_t>(size_of(options.compute_dtype));
 }
 
-/// The rows that the tensor ranks of each place along the pipeline exchange.
-void add_tensor_traffic(Plan& plan, const ShardingOptions& options) {
+bool has_experts(const Unit& unit) {
+  const std::vector<Parameter>& parameters = unit.parameters();
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const Parameter& parameter) { return parameter.stacked(); });
+}
+
+/// The rows that the tensor ranks of each place along the pipeline exchange. Block b is unit b + 1.
+void add_tensor_traffic(Plan& plan, const Units& units, const ShardingOptions& options) {
   TensorTraffic none = options.tensor_traffic;
   none.rows /= plan.micro_batches * plan.batch_ranks() * plan.context_ranks;
   none.forward_passes.clear();
@@ -250,7 +251,9 @@ void add_tensor_traffic(Plan& plan, const ShardingOptions& options) {
     TensorTraffic& traffic = plan.tensor_traffic[static_cast<std::size_t>(place)];
     const auto [first, last] = plan.pipeline.stages[static_cast<std::size_t>(stage)];
     for (int part = std::max(first, 1); part < last && part <= std::ssize(of_blocks); ++part) {
-      traffic.forward_passes.push_back(of_blocks[static_cast<std::size_t>(part - 1)]);
+      const bool mixture = has_experts(*units[static_cast<std::size_t>(part)]);
+      (mixture ? traffic.mixture_passes : traffic.forward_passes)
+          .push_back(of_blocks[static_cast<std::size_t>(part - 1)]);
     }
     if (stage == 0) traffic.embeds = true;
     if (plan.pipeline.is_last(stage)) traffic.has_head = true;
@@ -292,8 +295,12 @@ DType GroupPlan::own_dtype(const Parameter& parameter) const {
   return parameter.trainable() ? placement.master_dtype : placement.compute_dtype;
 }
 
+bool Plan::counts_choices(int rank) const {
+  return mesh.place(rank, "tensor") == 0;
+}
+
 bool Plan::counts_in_loss(int rank) const {
-  return mesh.place(rank, "tensor") == 0 && pipeline_rank(rank) == pipeline.shape.ranks - 1;
+  return counts_choices(rank) && pipeline_rank(rank) == pipeline.shape.ranks - 1;
 }
 
 int Plan::pipeline_rank(int rank) const {
@@ -352,7 +359,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
   for (const GroupPlan& group : plan.groups) check_tied_dtype(group, plan.pipeline);
   plan.norm_axes = norm_axes_of(plan);
   add_key_traffic(plan, options, lowest_trained_unit(units));
-  add_tensor_traffic(plan, options);
+  add_tensor_traffic(plan, units, options);
   return plan;
 }
 

@@ -146,6 +146,9 @@ struct Plan {
   /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum. In
   /// trees of leaves a micro-batch is a subtree.
   int losses() const { return elastic || grid ? micro_batches : 1; }
+  /// Whether `rank` adds its routers' losses and counts to the sums over all ranks: of tensor ranks, which
+  /// route the same rows, the first.
+  bool counts_choices(int rank) const;
   /// Whether `rank` adds its losses to the sum over all ranks: of tensor ranks, which have the same
   /// losses, the first, in the last stage of a pipeline.
   bool counts_in_loss(int rank) const;

@@ -327,11 +327,19 @@ CPU_FAULTS = {
         "the rows of an expert's swiglu begin at the first expert's": (
             "        part.row += first;\n",
             ""),
+        "a part of a stored weight begins at its first depth": (
+            "range.first * (transposed ? 1 : N)",
+            "range.first * (transposed ? 0 : N)"),
+        "a part's second range overwrites the first": (
+            "&range != depths.data());",
+            "false);"),
     },
     ("kernels/grouped_matmul/cpu.cpp", "kernels_matmul_cpu"): {
         "the workspace depends on the experts' rows": (
-            ".rows = a.size(0)});",
-            ".rows = groups.end()});"),
+            ".count = groups.experts,\n"
+            "                          .rows = a.size(0)});",
+            ".count = groups.experts,\n"
+            "                          .rows = groups.end()});"),
     },
     ("kernels/matmul/cpu/software_tiles.cpp", "kernels_matmul_cpu"): {
         "tiles in software keep denormal sums": (

@@ -298,11 +298,36 @@ FAULTS = {
         "the embedding's rows travel in f32": (
             "messages.scatter(1, messages.computed());",
             "messages.scatter(1, 4);"),
+        "backward of a router gathers nothing": (
+            "    gather(passes + 1);\n",
+            "    gather(passes);\n"),
+    },
+    ("autograd/experts.cpp", "sharding_divided_experts"): {
+        "gate and up are one group of the sum over their channels": (
+            "depths_of_part(outputs(), weight.cut().groups, i, parts())",
+            "depths_of_part(outputs(), 1, i, parts())"),
+        "the gradients of rows' weights are those of a rank's own channels": (
+            "  sum_over_ranks(axis, x);\n",
+            ""),
+        "every rank reads only its own rows again": (
+            "needs_rows() ? whole_rows(axis, own) : Tensor()",
+            "needs_rows() ? own_rows(axis, whole_rows(axis, own)) : Tensor()"),
+    },
+    ("autograd/expert_parts.cpp", "sharding_divided_experts"): {
+        "parts of rows' weights are added one after the other": (
+            "  tree_reduce(sum, parts, Reduction::sum);\n",
+            "  sum.copy_from(parts.front());\n"
+            "  for (std::size_t i = 1; i < parts.size(); ++i) {\n"
+            "    tree_reduce(sum, std::vector{sum, parts[i]}, Reduction::sum);\n"
+            "  }\n"),
+        "parts are combined without the weights of rows": (
+            "combine(sum.next(), rows(part), places, factors);",
+            "combine(sum.next(), rows(part), places);"),
     },
     ("autograd/operations/divided.cpp", "sharding_divided"): {
         "the parts of a sum over outputs ignore their groups": (
-            "outputs / layer.cut().groups",
-            "outputs / 1"),
+            "depths_of_part(outputs, layer.cut().groups, i, count)",
+            "depths_of_part(outputs, 1, i, count)"),
         "a norm's gradient is that of a rank's own rows": (
             "  sum_over_ranks(parameter_.tensor_axis(), own_);\n",
             ""),

@@ -37,6 +37,31 @@ TEST_CASE("tensor traffic: a stage in the middle of a pipeline") {
         TensorTraffic::Bytes{.added = 4 * (24 + 2 * 2), .copied = 4 * (36 + 2 * 1)});
 }
 
+// One layer with experts and a shared one. Its forward pass runs again in backward.
+//
+//   gathers   attention 2 + 2, router 2 + 1, experts 2 + 2, shared expert 2 + 2:    15 x 6 copied
+//   scatters  attention, experts and shared expert 2 + 1 each:                       9 x 6 added
+//   weights   of 4 x 2 dispatched rows: an all-reduce, of which a rank owns 4:       4 added, 4 copied
+//   norms     2 all-reduces
+//
+// Rows that have travelled to their experts are kept, so one gather is spared.
+TEST_CASE("tensor traffic: a layer that is a mixture of experts") {
+  TensorTraffic traffic = {.rows = 4,
+                           .width = 3,
+                           .mixture_passes = {2},
+                           .experts = {.per_token = 2, .shared = true, .dispatches_again = true},
+                           .embeds = false,
+                           .has_head = false};
+  CHECK(traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1) ==
+        TensorTraffic::Bytes{.added = 4 * (54 + 4 + 2 * 2), .copied = 4 * (90 + 4 + 2 * 1)});
+  traffic.experts.dispatches_again = false;
+  CHECK(traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1) ==
+        TensorTraffic::Bytes{.added = 4 * (54 + 4 + 2 * 2), .copied = 4 * (84 + 4 + 2 * 1)});
+  traffic.experts.shared = false;
+  CHECK(traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1) ==
+        TensorTraffic::Bytes{.added = 4 * (36 + 4 + 2 * 2), .copied = 4 * (60 + 4 + 2 * 1)});
+}
+
 // With 4 parts of a sum, 6 rows are not shared out. Every rank has all rows, so that nothing is gathered,
 // and norms need no sum. A sum of 6 x 3 numbers is an all-reduce: each rank owns 9 of them, sends 9 and
 // copies 9. There are 4 in the layer, 1 for the embedding's rows and 1 for the head.

@@ -995,8 +995,10 @@ FAULTS = {
     },
     ("kernels/grouped_matmul/cpu.cpp", "dry_run"): {
         "a grouped product's workspace has the rows of a dry run's counts": (
-            ".rows = a.size(0)});",
-            ".rows = groups.end()});"),
+            ".count = groups.experts,\n"
+            "                          .rows = a.size(0)});",
+            ".count = groups.experts,\n"
+            "                          .rows = groups.end()});"),
     },
     ("autograd/expert_rows.cpp", "dry_run"): {
         "a dry run forgets the rows of uneven shares": (

@@ -27,7 +27,6 @@ constexpr int kUsualCases = 24;
 /// One case in kManyEvery may have kManyRanks.
 constexpr int kMostRanks = 8, kManyRanks = 16, kManyEvery = 16;
 /// Whether tensor ranks share out the channels of experts.
-constexpr bool kTensorRanksShareExperts = false;
 constexpr std::int64_t kLength = 32, kVocabulary = 37;
 
 /// Draws for one case, addressed by its number.
@@ -143,8 +142,7 @@ Case draw(std::uint64_t number) {
   const int most_ranks = draws.below(kManyEvery) == 0 ? kManyRanks : kMostRanks;
   mesh.pipeline_parallel = draws.one_of({1, 1, 2, 4});
   while (drawn.batch_ranks * mesh.pipeline_parallel > most_ranks) mesh.pipeline_parallel /= 2;
-  const bool shares_channels = !mixture || kTensorRanksShareExperts;
-  mesh.tensor_parallel = shares_channels ? draws.one_of({1, 2, 4, 8}) : 1;
+  mesh.tensor_parallel = draws.one_of({1, 2, 4, 8});
   mesh.context_parallel = draws.one_of({1, 2, 4, 8});
   if (draws.coin()) mesh.context_exchange = KeyExchange::heads;
   while ((grid && mesh.tensor_parallel * mesh.context_parallel > mesh.grid) ||

@@ -16,17 +16,23 @@ namespace {
 using test::TrainedSession;
 
 constexpr std::int64_t kGrid = 8;
+constexpr const char *kQwen3Moe = "qwen3-moe-mini", *kLlama4 = "llama4-mini";
 
 /// A vocabulary of 37 is divided unevenly, and with a grid of 8 its last part is short.
 Config small_model(const std::string& preset) {
   Config config;
   config.model = {
       .preset = preset, .layers = 2, .heads = 8, .width = 32, .context = 16, .vocab_size = 37};
-  if (preset == "llama3-mini" || preset == "qwen3-mini") {
+  if (preset != "gpt2-mini") {
     config.model.kv_heads = 8;
     config.model.head_size = 4;
-    config.model.mlp_width = 48;
   }
+  if (preset == "llama3-mini" || preset == "qwen3-mini") config.model.mlp_width = 48;
+  if (preset == kQwen3Moe || preset == kLlama4) {
+    config.model.experts = 4;
+    config.model.expert_width = 24;
+  }
+  if (preset == kLlama4) config.model.attention_chunk = 8;
   if (preset == "gpt2-mini") config.model.dropout = 0.2;
   config.data = {.batch_size = 4, .sequence_length = 16};
   config.optimizer.clip_norm = 0.1;
@@ -43,6 +49,7 @@ TrainedSession train(Config config, int tensor_ranks, int data_ranks = 1) {
 
 void check_same(const TrainedSession& found, const TrainedSession& expected) {
   CHECK(found.losses == expected.losses);
+  CHECK(found.router_losses == expected.router_losses);
   CHECK(found.norms == expected.norms);
   CHECK((found.weights == expected.weights));
 }
@@ -50,7 +57,7 @@ void check_same(const TrainedSession& found, const TrainedSession& expected) {
 }  // namespace
 
 TEST_CASE("tensor ranks: with a grid 1, 2, 4 and 8 of them have the same bits") {
-  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-mini"}) {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-mini", kQwen3Moe, kLlama4}) {
     const Config config = small_model(preset);
     const TrainedSession expected = train(config, 1);
     REQUIRE(expected.losses[0] != expected.losses[2]);
@@ -108,6 +115,34 @@ TEST_CASE("tensor ranks: the strategies share out what a tensor rank holds") {
   }
 }
 
+// The balance of the routers moves biases by counts and adds losses, so both must be counted once.
+TEST_CASE(
+    "tensor ranks share out the channels inside experts, next to data, expert and context ranks") {
+  struct Case {
+    const char *preset, *strategy;
+    Balance balance;
+    int tensor, expert, context, batch;
+    DType dtype = DType::f32;
+    bool recomputes = false;
+  };
+  for (const Case& c :
+       {Case{kQwen3Moe, "ddp", Balance::lagged, 4, 2, 1, 2},
+        Case{kLlama4, "fsdp", Balance::bias, 2, 2, 1, 2, DType::bf16},
+        Case{kQwen3Moe, "fsdp_flat", Balance::hf, 2, 1, 1, 2, DType::bf16, /*recomputes=*/true},
+        Case{kLlama4, "zero3", Balance::lagged, 2, 1, 2, 1, DType::f32, /*recomputes=*/true},
+        Case{kQwen3Moe, "hsdp", Balance::bias, 2, 2, 1, 4}}) {
+    CAPTURE(c.preset, c.strategy, c.tensor, c.expert, c.context, c.batch);
+    Config config = variant_of(small_model(c.preset), c.strategy);
+    config.moe = {.balance = c.balance, .bias_rate = 0.01};
+    config.runtime.compute_dtype = c.dtype;
+    if (c.recomputes) config.sharding.activation_checkpointing = {.first = 0, .every = 1};
+    const TrainedSession expected = train(config, 1, c.batch);
+    config.sharding.expert_parallel = c.expert;
+    config.sharding.context_parallel = c.context;
+    check_same(train(config, c.tensor, c.context * c.batch), expected);
+  }
+}
+
 TEST_CASE("tensor ranks and context ranks together have the bits of one rank") {
   struct Case {
     const char *preset, *strategy;
@@ -125,7 +160,7 @@ TEST_CASE("tensor ranks and context ranks together have the bits of one rank") {
 }
 
 TEST_CASE("tensor ranks: a token's logits have the bits of training, however tokens are fed") {
-  for (const char* preset : {"gpt2-mini", "qwen3-mini", "llama3-mini"}) {
+  for (const char* preset : {"gpt2-mini", "qwen3-mini", "llama3-mini", kQwen3Moe, kLlama4}) {
     // Log-probabilities of rows, and those of the same tokens by a cache: 3 tokens, then one by one.
     std::vector<std::vector<float>> of_rows(4), by_cache(4);
     const std::vector<int> all_ranks = {1, 2, 8};
@@ -176,9 +211,11 @@ TEST_CASE("tensor ranks that a model does not have room for are one line", "[cpu
   config.model.mlp_width = 44;
   CHECK_THAT(refusal(config, 2),
              Catch::Contains("sharding.grid 8 does not divide the 44 channels"));
-  config = small_model("qwen3-moe-mini");
-  config.model.experts = 4;
-  CHECK_THAT(refusal(config, 2), Catch::Contains("set sharding.expert_parallel instead"));
+  config = small_model(kQwen3Moe);
+  config.model.expert_width = 12;
+  CHECK_THAT(refusal(config, 2),
+             Catch::Contains("sharding.grid 8 does not divide the 12 channels of "
+                             "'model.layers.0.mlp.experts.gate_up_proj'"));
   config = small_model("gpt2-mini");
   config.sharding.grid = 2;
   CHECK_THAT(refusal(config, 4), Catch::Contains("sharding.grid 2 is no multiple of "
@@ -187,7 +224,7 @@ TEST_CASE("tensor ranks that a model does not have room for are one line", "[cpu
 }
 
 TEST_CASE("tensor ranks: without a grid the losses are those of one rank, to rounding") {
-  for (const char* preset : {"gpt2-mini", "llama3-mini"}) {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", kQwen3Moe, kLlama4}) {
     Config config = small_model(preset);
     config.sharding.grid = 0;
     if (config.model.preset == "llama3-mini") config.model.kv_heads = 2;

@@ -33,6 +33,7 @@ Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_
 }
 
 ExpertTraffic expert_traffic(const TransformerShape& shape, const ShardingOptions& sharding) {
+  const int parts = sum_parts_of(sharding);
   return {.ranks = sharding.expert_parallel,
           .experts = shape.experts.count,
           .pieces = sharding.grid > 0 ? sharding.grid / sharding.context_parallel
@@ -40,7 +41,8 @@ ExpertTraffic expert_traffic(const TransformerShape& shape, const ShardingOption
           .copies = sharding.experts.copies,
           .channels = shape.width,
           .weighed = shape.experts.weighed,
-          .dtype = sharding.compute_dtype};
+          .dtype = sharding.compute_dtype,
+          .parts = parts > 1 ? parts / sharding.tensor_parallel : 0};
 }
 
 std::int64_t balanced_bytes(const ExpertTraffic& traffic, const TransformerShape& shape,

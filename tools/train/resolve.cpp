@@ -320,10 +320,16 @@ void describe_to_sharding(ResolvedConfig& run) {
     forward_passes.push_back(again ? 2 : 1);
   }
   const bool is_gpt2 = std::holds_alternative<Gpt2Config>(run.model);
+  // Rows that have travelled to the experts are kept.
+  const bool dispatches_again =
+      run.sharding.expert_parallel == 1 || shape.experts.weighed == WeighedInput::gate_up;
   run.sharding.tensor_traffic = {
       .rows = tokens_per_step(run.config.data),
       .width = shape.width,
       .forward_passes = forward_passes,
+      .experts = {.per_token = shape.experts.per_token,
+                  .shared = shape.experts.shared_width > 0,
+                  .dispatches_again = dispatches_again},
       .norm_vectors = is_gpt2 ? 2 : 1,
       .head_norms = shape.qk_norm ? 2 * shape.head_size : 0,
       .keys = {.pieces = shape.kv_heads, .uses = shape.heads / shape.kv_heads},

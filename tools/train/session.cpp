@@ -48,6 +48,7 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   batch_ranks_ = strategy_->plan().batch_ranks();
   batch_rank_ = strategy_->plan().batch_rank(world.rank());
   counts_in_loss_ = strategy_->plan().counts_in_loss(world.rank());
+  counts_choices_ = strategy_->plan().counts_choices(world.rank());
   if (strategy_->plan().pipeline.has_several()) {
     pipeline_ = std::make_unique<PipelinePasses>(*model_, *strategy_, world_);
   }
@@ -179,6 +180,7 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
   const Tensor& sums = inputs.sums;
   const Tensor losses = sums.slice(0, sums.numel() - 1);
   accumulate_gradients(sharded, numbers, inputs, losses);
+  if (routers != nullptr && !counts_choices_) routers->router_losses().zero();
   const Span span("optimizer");
   sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()});
   const Tensor loss = sum_in_tree(losses);
@@ -195,7 +197,8 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
 
 void TrainingSession::finish_routers() const {
   Routers& routers = *model_->routers();
-  const std::vector<std::int64_t> own = routers.counts();
+  std::vector<std::int64_t> own = routers.counts();
+  if (!counts_choices_) std::fill(own.begin(), own.end(), 0);
   const Tensor counts = Tensor::from(own, {static_cast<std::int64_t>(own.size())});
   sum_over_ranks({counts}, "expert counts");
   const auto all = counts.to_vector<std::int64_t>();

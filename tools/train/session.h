@@ -160,7 +160,7 @@ class TrainingSession {
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<Strategy> strategy_;
   std::int64_t batch_ranks_ = 1, batch_rank_ = 0;
-  bool counts_in_loss_ = true;
+  bool counts_in_loss_ = true, counts_choices_ = true;
   /// With several stages.
   std::unique_ptr<PipelinePasses> pipeline_;
   std::unique_ptr<Optimizer> optimizer_;
