@@ -1,7 +1,7 @@
 // TensorTraffic: the bytes that tensor-parallel ranks send each other.
 //
 // They follow from the shapes of a decoder. Each block has two pairs of products: one cut by outputs, then
-// one cut by inputs (autograd/operations/divided.h). docs/beyond.md derives the formula. It
+// one cut by inputs (autograd/operations/divided.h). docs/tensor_parallelism.md derives the formula. It
 // counts a model of which every parameter is trained.
 #pragma once
 
