@@ -95,9 +95,9 @@ void add_tied_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
   const PipelinePlan& pipeline = plan.pipeline;
   const int place = plan.pipeline_rank(rank);
   std::int64_t weights = 0, gradients = 0;
-  for (const Parameter& parameter : pipeline.tied) {
-    weights += parameter.numel() * size(pipeline.message_dtype);
-    if (parameter.trainable()) gradients += 4 * parameter.numel();
+  for (const TiedPart& part : pipeline.tied) {
+    weights += part.shape.numel() * size(pipeline.message_dtype);
+    if (part.parameter.trainable()) gradients += 4 * part.leaves * part.shape.numel();
   }
   std::int64_t bytes = 0;
   if (place == 0) bytes = weights;
@@ -109,11 +109,10 @@ void add_tied_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
 void add_tied_copy(Footprint& footprint, const Plan& plan, int rank) {
   const PipelinePlan& pipeline = plan.pipeline;
   const int place = plan.pipeline_rank(rank);
-  const std::int64_t gradients = 4 * pipeline.tied_elements(/*trained_only=*/true);
-  if (place == 0) footprint.communication += pipeline.tied_slots() * gradients;
+  if (place == 0) footprint.communication += pipeline.tied_slots() * 4 * pipeline.tied_summands();
   if (place != pipeline.shape.ranks - 1) return;
-  footprint.parameters += pipeline.tied_elements(false) * size(pipeline.message_dtype);
-  footprint.gradients += gradients;
+  footprint.parameters += pipeline.tied_weights() * size(pipeline.message_dtype);
+  footprint.gradients += 4 * pipeline.tied_gradients();
 }
 
 /// The part of one rank's footprint that is due to one group of the plan.

@@ -141,15 +141,16 @@ int stage_of_unit(const PipelinePlan& pipeline, int unit) {
   return static_cast<int>(found - pipeline.stages.begin());
 }
 
+/// Leaves of a row that each rank sums by itself.
+int token_leaves_of(const ShardingOptions& options) {
+  return options.grid > 0 ? options.grid / options.context_parallel : 1;
+}
+
 /// Raises Error unless the pipeline can have the ends of tied units on two ranks.
 void check_tied_ends(const ShardingOptions& options) {
   check(options.micro_batches == 1 || options.reduce_every_micro_batch,
         "sharding.reduce: tied embedding and head are on two stages of the pipeline, and their "
         "gradients are added after each micro-batch; choose every_micro_batch");
-  check(options.tensor_parallel == 1 && options.context_parallel == 1 && options.grid == 0,
-        "sharding.pipeline_parallel: tied embedding and head are on two stages of the pipeline, "
-        "which do not share out a table or its sums; leave out sharding.tensor_parallel, "
-        "sharding.context_parallel and sharding.grid, or take a model with a head of its weights");
 }
 
 PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int ranks) {
@@ -174,7 +175,13 @@ PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int
         "other micro-batches are in the same memory; set sharding.reduce=last_micro_batch");
   if (!units.front()->at_both_ends()) return pipeline;
   check_tied_ends(options);
-  pipeline.tied = units.front()->parameters();
+  const CutSizes sizes = {.tensors = options.tensor_parallel, .sum_parts = sum_parts_of(options)};
+  for (const Parameter& parameter : units.front()->parameters()) {
+    const bool is_table = parameter.cut().divided == Divided::vocabulary;
+    pipeline.tied.push_back({.parameter = parameter,
+                             .shape = held_shape(parameter, sizes),
+                             .leaves = is_table ? token_leaves_of(options) : 1});
+  }
   return pipeline;
 }
 
@@ -202,8 +209,12 @@ std::vector<int> bucket_starts(const PipelinePlan& pipeline) {
 void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trained) {
   const auto& [elements, forward_passes] = options.keys_and_values;
   plan.keys.assign(static_cast<std::size_t>(plan.pipeline.shape.ranks), {});
-  // Tensor ranks have the keys of their heads.
-  const std::int64_t of_ranks = elements / (plan.batch_ranks() * options.tensor_parallel);
+  // A tensor rank has the keys of its heads.
+  const Cut& cut = options.tensor_traffic.keys;
+  const HeldPieces held =
+      held_pieces(cut, options.tensor_parallel, sum_parts_of(options) / options.tensor_parallel);
+  const std::int64_t of_ranks =
+      elements / plan.batch_ranks() / cut.pieces * held.pieces * held.copies;
   for (int unit = 1; unit <= std::ssize(forward_passes); ++unit) {
     const int stage = stage_of_unit(plan.pipeline, unit);
     Plan::Keys& keys = plan.keys[static_cast<std::size_t>(plan.pipeline.rank_of(stage))];
@@ -303,7 +314,8 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .prefetch_in_backward = options.prefetch_in_backward,
             .counters = options.counters,
             .context_ranks = options.context_parallel,
-            .token_leaves = options.grid > 0 ? options.grid / options.context_parallel : 1};
+            .token_leaves = token_leaves_of(options),
+            .key_exchange = options.key_exchange};
   const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
   const std::vector<int> first = first_equal(placements);
   check(!units.empty(), "the model has no units");

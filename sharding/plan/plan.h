@@ -125,6 +125,7 @@ struct Plan {
   /// Whether rows are cut, for several ranks or for sums that do not depend on their number.
   bool cuts_rows() const { return context_ranks * token_leaves > 1; }
   TokenCut token_cut(int rank) const;
+  KeyExchange key_exchange = KeyExchange::gather;
   /// Elements of keys and values that the ranks of one batch rank gather in a step, and of their f32
   /// gradients that they reduce.
   struct Keys {

@@ -28,6 +28,14 @@ class Messages {
     bytes_.added += size * (elements - own);
     bytes_.copied += size * own * (ranks_ - 1);
   }
+  /// In each of `passes` forward passes a rank gathers the heads of keys and values that it shares with
+  /// others, and in backward it adds their gradients (autograd/operations/shared_pieces.h).
+  void shared_heads(int passes, int own_parts) {
+    const std::int64_t sharers = held_pieces(traffic_.keys, ranks_, own_parts).sharers;
+    const std::int64_t others = (sharers - 1) * traffic_.rows * 2 * traffic_.head_size / sharers;
+    bytes_.copied += passes * computed() * others;
+    bytes_.added += 4 * others;
+  }
   /// Numbers that every rank sends to every other.
   void exchange(std::int64_t numbers) { bytes_.copied += 4 * numbers * (ranks_ - 1); }
   /// The gradients of a norm, which ranks form for their own rows.
@@ -64,6 +72,7 @@ TensorTraffic::Bytes TensorTraffic::of_micro_batch(int ranks, int rank, int sum_
     messages.scatter(2, 4);
     messages.norm();
     messages.norm();
+    messages.shared_heads(passes, sum_parts / ranks);
     if (head_norms == 0) continue;
     for (int leaf = 0; leaf < token_leaves; ++leaf) messages.all_reduce(head_norms, 4);
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "autograd/cut.h"
 #include "runtime/dtype.h"
 
 namespace tessera {
@@ -23,6 +24,9 @@ struct TensorTraffic {
   std::int64_t norm_vectors = 1;
   /// Elements of the norms of queries' and keys' heads; 0 without.
   std::int64_t head_norms = 0;
+  /// The cut of each layer's keys, and of its values, and the channels of a head.
+  Cut keys = {};
+  std::int64_t head_size = 0;
   /// Whether positions are learned.
   bool learns_positions = false;
   /// Whether the ranks have the embedding, and the head.

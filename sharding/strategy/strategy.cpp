@@ -1,5 +1,8 @@
 #include "sharding/strategy/strategy.h"
 
+#include <set>
+
+#include "autograd/operations/shared_pieces.h"
 #include "autograd/variable.h"
 #include "runtime/capture.h"
 #include "runtime/check.h"
@@ -75,23 +78,37 @@ void Strategy::share_out_tensors() {
         *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"tensor"}); });
   }
   const auto axis = std::make_shared<TensorRanks>(group, plan_.sum_parts);
+  std::set<std::int64_t> sharers;
   for (const GroupPlan& of : plan_.groups) {
     for (const BucketLayout& bucket : of.buckets()) {
       for (int p = 0; p < bucket.parameter_count(); ++p) {
-        bucket.parameters[p].share_out(axis, bucket.shapes[p]);
+        const Parameter& parameter = bucket.parameters[p];
+        parameter.share_out(axis, bucket.shapes[p]);
+        if (parameter.cut().divided == Divided::outputs)
+          sharers.insert(held_pieces_of(parameter).sharers);
       }
     }
+  }
+  sharers.erase(1);
+  for (const std::int64_t count : sharers) {
+    axis->add_sharers(communicators_.split(*world_, [&](int rank) {
+      const std::int64_t place = plan_.mesh.place(rank, "tensor");
+      return static_cast<int>(plan_.mesh.group_along(rank, {"tensor"}) * axis->ranks() +
+                              place / count);
+    }));
   }
 }
 
 void Strategy::share_out_tokens() {
   if (!plan_.cuts_rows()) return;
-  Communicator* group = nullptr;
+  ContextExchange::Groups groups;
   if (plan_.context_ranks > 1) {
-    group = &communicators_.split(
-        *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); });
+    const auto number = [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); };
+    groups.keys = world_->split(number);
+    groups.gradients = &communicators_.split(*world_, number);
   }
-  context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), group);
+  const bool by_heads = plan_.key_exchange == KeyExchange::heads;
+  context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), by_heads, groups);
 }
 
 void Strategy::make_groups(std::uint64_t seed) {

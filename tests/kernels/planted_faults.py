@@ -870,6 +870,9 @@ FAULTS = {
         "moments take the words of p": (
             "kMomentWords / kBlockWords + block",
             "block"),
+        "a run of columns takes the words of its place in the part": (
+            "update_at_random<P, S, T>(t, factors, first, begin",
+            "update_at_random<P, S, T>(t, factors, t.elements.first + begin + offset, begin"),
         "the copy is of p before the update": (
             "    update<P, S>(t, factors, begin, next);\n"
             "    if (t.copy.defined()) write_copy<P>(t, begin, next);",
@@ -883,6 +886,9 @@ FAULTS = {
         "weight decay goes through the moments": (
             "const float g = gradient * f.gradient_scale;",
             "const float g = fmaf(f.decay, gpu::load(p), gradient * f.gradient_scale);"),
+        "a run that ends within four neighbours goes on": (
+            "if (place + 3 < elements.run)",
+            "if (place < elements.run)"),
         "four neighbours are rounded by one random number": (
             "gradient.values[j], words[j], of_moments[j], f);",
             "gradient.values[j], words[0], of_moments[j], f);"),

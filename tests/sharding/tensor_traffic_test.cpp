@@ -74,4 +74,19 @@ TEST_CASE("tensor traffic: passes that run again, positions, biases, and norms o
                              .copied = 4 * (204 + 72 + 10 * 3 + 4 * 6)});
 }
 
+// Two heads of keys of 6 channels on 4 ranks: 2 ranks share a head. A rank has computed 3 channels of the
+// head, of keys and of values, for 8 rows: 48 numbers, which it sends its sharer in each forward pass. In
+// backward it sends the gradients of the sharer's 48, in f32.
+TEST_CASE("tensor traffic: ranks that share heads of keys") {
+  TensorTraffic traffic = {.rows = 8, .width = 2, .forward_passes = {1, 2}, .dtype = DType::bf16};
+  const auto bytes = [&](std::int64_t heads) {
+    traffic.keys = {.pieces = heads, .uses = 8 / heads};
+    traffic.head_size = 6;
+    return traffic.of_micro_batch(4, 0, /*sum_parts=*/8, 1);
+  };
+  const TensorTraffic::Bytes alone = bytes(4), shared = bytes(2);
+  CHECK(shared.copied - alone.copied == 3 * 2 * 48);
+  CHECK(shared.added - alone.added == 2 * 4 * 48);
+}
+
 }  // namespace tessera

@@ -52,10 +52,13 @@ struct Case {
   }
   std::string name() const {
     return fmt::format(
-        "{} {} batch {} pipeline {} ({}) context {} tensor {} expert {} {} micro-batches {}{}",
-        config.model.preset, name_of(mesh().strategy), batch_ranks, mesh().pipeline_parallel,
-        enum_name(mesh().pipeline_schedule), mesh().context_parallel, mesh().tensor_parallel,
-        mesh().expert_parallel, name_of(config.runtime.compute_dtype),
+        "{} kv heads {} {} batch {} pipeline {} ({}) context {} tensor {} expert {} {}, masters "
+        "{}, "
+        "moments {}, micro-batches {}{}",
+        config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
+        mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule), mesh().context_parallel,
+        mesh().tensor_parallel, mesh().expert_parallel, name_of(config.runtime.compute_dtype),
+        name_of(config.optimizer.master_dtype), name_of(config.optimizer.state_dtype),
         config.data.accumulation_steps, documents ? " documents" : "");
   }
 };
@@ -73,7 +76,7 @@ Case draw(std::uint64_t number) {
                   .vocab_size = kVocabulary};
   const std::string& preset = config.model.preset;
   const bool mixture = preset == "qwen3-moe-mini" || preset == "llama4-mini";
-  if (preset != "gpt2-mini") config.model.kv_heads = config.model.heads;
+  if (preset != "gpt2-mini") config.model.kv_heads = draws.one_of({8, 8, 4, 2});
   if (preset != "gpt2-mini") config.model.head_size = 4;
   if (preset == "gpt2-mini" && draws.coin()) config.model.dropout = 0.2;
   if (mixture) {
@@ -95,8 +98,8 @@ Case draw(std::uint64_t number) {
   mesh.grid = kGrid;
   mesh.tensor_parallel = mixture ? 1 : draws.one_of({1, 2, 4, 8});
   mesh.context_parallel = draws.one_of({1, 2, 4, 8});
-  // With tied ends, a pipeline and a grid exclude each other.
-  if (preset == "llama3-8b") mesh.pipeline_parallel = draws.one_of({2, 2, 4});
+  if (draws.coin()) mesh.context_exchange = KeyExchange::heads;
+  mesh.pipeline_parallel = draws.one_of({1, 1, 2, 4});
   while (drawn.batch_ranks * mesh.pipeline_parallel > kMostRanks) mesh.pipeline_parallel /= 2;
   while (mesh.tensor_parallel * mesh.context_parallel > kGrid || drawn.ranks() > kMostRanks) {
     (mesh.context_parallel > 1 ? mesh.context_parallel : mesh.tensor_parallel) /= 2;
@@ -119,6 +122,8 @@ Case draw(std::uint64_t number) {
   mesh.reshard_group = draws.one_of({0, 1});
   mesh.live_gathers = draws.one_of({1, 2, 3});
   if (draws.coin()) config.runtime.compute_dtype = DType::bf16;
+  if (draws.below(4) == 0) config.optimizer.master_dtype = DType::bf16;
+  if (draws.below(4) == 0) config.optimizer.state_dtype = DType::bf16;
   config.optimizer.clip_norm = 0.1;
   drawn.documents = draws.coin();
   return drawn;

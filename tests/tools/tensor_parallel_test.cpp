@@ -61,6 +61,42 @@ TEST_CASE("tensor ranks: with a grid 1, 2, 4 and 8 of them have the same bits") 
   }
 }
 
+TEST_CASE("tensor ranks share heads of keys, and have the bits of one rank") {
+  struct Case {
+    const char* preset;
+    std::int64_t heads_of_keys;
+    DType dtype;
+  };
+  for (const Case& c : {Case{"llama3-mini", 2, DType::f32}, Case{"llama3-mini", 2, DType::bf16},
+                        Case{"qwen3-mini", 2, DType::f32}, Case{"qwen3-mini", 4, DType::bf16}}) {
+    Config config = small_model(c.preset);
+    config.model.kv_heads = c.heads_of_keys;
+    config.runtime.compute_dtype = c.dtype;
+    const TrainedSession expected = train(config, 1);
+    REQUIRE(expected.losses[0] != expected.losses[2]);
+    for (const int ranks : {2, 4, 8}) {
+      CAPTURE(c.preset, c.heads_of_keys, name_of(c.dtype), ranks);
+      check_same(train(config, ranks), expected);
+    }
+    config.sharding.context_parallel = 2;
+    check_same(train(config, 4, 2), expected);
+  }
+}
+
+TEST_CASE("tensor ranks: masters and moments in bf16 are rounded alike on any number of them") {
+  for (const bool masters : {true, false}) {
+    for (const char* strategy : {"ddp", "zero3", "fsdp", "fsdp_flat"}) {
+      CAPTURE(masters, strategy);
+      Config config = variant_of(small_model("llama3-mini"), strategy);
+      config.runtime.compute_dtype = DType::bf16;
+      (masters ? config.optimizer.master_dtype : config.optimizer.state_dtype) = DType::bf16;
+      const TrainedSession expected = train(config, 1, 2);
+      check_same(train(config, 2, 2), expected);
+      check_same(train(config, 4, 2), expected);
+    }
+  }
+}
+
 TEST_CASE("tensor ranks: the strategies share out what a tensor rank holds") {
   for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp"}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -89,12 +125,13 @@ TEST_CASE("tensor ranks and context ranks together have the bits of one rank") {
 }
 
 TEST_CASE("tensor ranks: a token's logits have the bits of training, however tokens are fed") {
-  for (const char* preset : {"gpt2-mini", "qwen3-mini"}) {
+  for (const char* preset : {"gpt2-mini", "qwen3-mini", "llama3-mini"}) {
     // Log-probabilities of rows, and those of the same tokens by a cache: 3 tokens, then one by one.
     std::vector<std::vector<float>> of_rows(4), by_cache(4);
     const std::vector<int> all_ranks = {1, 2, 8};
     for (std::size_t run = 0; run < all_ranks.size(); ++run) {
       Config config = small_model(preset);
+      if (config.model.preset == "llama3-mini") config.model.kv_heads = 2;
       config.sharding.tensor_parallel = all_ranks[run];
       const auto body = [&](TrainingSession& session, const BatchSource& source,
                             Communicator& world) {
@@ -128,10 +165,13 @@ TEST_CASE("tensor ranks that a model does not have room for are one line", "[cpu
     return test::error_of([&] { train(base, tensor_ranks); });
   };
   Config config = small_model("llama3-mini");
-  config.model.kv_heads = 4;
-  CHECK_THAT(refusal(config, 8),
-             Catch::Contains("sharding.tensor_parallel 8 does not divide the 4 "
-                             "heads of 'model.layers.0.self_attn.k_proj.weight'"));
+  config.model.heads = 6, config.model.width = 24;
+  config.model.kv_heads = 3;
+  config.sharding.grid = 0;
+  CHECK_THAT(refusal(config, 2),
+             Catch::Contains("sharding.tensor_parallel 2 does not divide the 3 "
+                             "heads of 'model.layers.0.self_attn.k_proj.weight', nor can they be "
+                             "shared by so many ranks"));
   config = small_model("llama3-mini");
   config.model.mlp_width = 44;
   CHECK_THAT(refusal(config, 2),
@@ -150,11 +190,15 @@ TEST_CASE("tensor ranks: without a grid the losses are those of one rank, to rou
   for (const char* preset : {"gpt2-mini", "llama3-mini"}) {
     Config config = small_model(preset);
     config.sharding.grid = 0;
-    const TrainedSession expected = train(config, 1), found = train(config, 2);
-    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-      CAPTURE(preset, i);
-      CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-5));
-      CHECK(found.norms[i] == Approx(expected.norms[i]).epsilon(1e-4));
+    if (config.model.preset == "llama3-mini") config.model.kv_heads = 2;
+    const TrainedSession expected = train(config, 1);
+    for (const int ranks : {2, 4}) {
+      const TrainedSession found = train(config, ranks);
+      for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+        CAPTURE(preset, ranks, i);
+        CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-5));
+        CHECK(found.norms[i] == Approx(expected.norms[i]).epsilon(1e-4));
+      }
     }
   }
 }

@@ -133,6 +133,7 @@ struct ShardingConfig {
   std::int64_t expert_parallel = 1;
   std::int64_t tensor_parallel = 1;
   std::int64_t context_parallel = 1;
+  KeyExchange context_exchange = KeyExchange::gather;
   std::int64_t pipeline_parallel = 1;
   PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
   std::int64_t pipeline_chunks = 1;

@@ -282,6 +282,11 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "row's "
           "2 c pieces, and attends to the keys of all. For parameters they are data ranks of the "
           "strategy. 2 c divides `data.sequence_length`. 1 = every rank has whole rows."),
+      choice_key("sharding.context_exchange", sharding.context_exchange,
+                 "With `context_parallel`: whether a rank gathers the keys and values of all heads "
+                 "of a layer at once (`gather`), or of one head of keys at a time while the next "
+                 "ones travel (`heads`): less memory, and messages under the computation. Results "
+                 "do not depend on it."),
       whole_number_key(
           "sharding.grid", sharding.grid, 0, kMostRanks,
           "Sums that tensor-parallel or context-parallel ranks divide are formed as this many "

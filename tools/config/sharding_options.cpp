@@ -21,6 +21,7 @@ ShardingOptions sharding_options(const Config& config) {
       .expert_parallel = static_cast<int>(sharding.expert_parallel),
       .tensor_parallel = static_cast<int>(sharding.tensor_parallel),
       .context_parallel = static_cast<int>(sharding.context_parallel),
+      .key_exchange = sharding.context_exchange,
       .pipeline_parallel = static_cast<int>(sharding.pipeline_parallel),
       .pipeline_schedule = sharding.pipeline_schedule,
       .pipeline_chunks = static_cast<int>(sharding.pipeline_chunks),

@@ -97,6 +97,8 @@ constexpr Synonym kKeys[] = {
     {"context_parallel_size", "sharding.context_parallel"},
     {"sequence_parallel_size", "sharding.context_parallel"},
     {"ulysses_sequence_parallel_size", "sharding.context_parallel"},
+    {"context_parallel_rotate_method", "sharding.context_exchange"},
+    {"cp_comm_type", "sharding.context_exchange"},
     {"pipeline_parallel_degree", "sharding.pipeline_parallel"},
     {"pipeline_model_parallel_size", "sharding.pipeline_parallel"},
     {"pipeline_parallel_schedule", "sharding.pipeline_schedule"},
