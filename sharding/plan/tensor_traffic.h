@@ -1,8 +1,8 @@
 // TensorTraffic: the bytes that tensor-parallel ranks send each other.
 //
 // They follow from the shapes of a decoder. Each block has two pairs of products: one cut by outputs, then
-// one cut by inputs (autograd/operations/divided.h). The second pair may be a mixture's experts. docs/beyond.md derives the formula. It
-// counts a model of which every parameter is trained.
+// one cut by inputs (autograd/operations/divided.h). The second pair may be a mixture's experts.
+// docs/tensor_parallelism.md derives the formula. It counts a model whose parameters are all trained.
 #pragma once
 
 #include <cstdint>

@@ -170,6 +170,12 @@ FAULTS = {
         "a hint that the book does not list": (
             '    {"n_layers", "model.layers"},\n',
             '    {"n_layers", "model.layers"},\n    {"depth", "model.layers"},\n'),
+        "a hint names a key that does not exist": (
+            '    {"module_fqns_per_model_part", "sharding.pipeline_stages"},\n',
+            '    {"module_fqns_per_model_part", "sharding.stages"},\n'),
+        "a hint for a schedule names a schedule that does not exist": (
+            '    {"interleaved1f1b", "interleaved"},\n',
+            '    {"interleaved1f1b", "interleaving"},\n'),
         "underscores in a whole number get no advice": (
             "if (text[i] == '_' &&",
             "if (text[i] == '-' &&"),
