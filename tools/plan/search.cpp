@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// The sizes of the cuts beside a strategy.
+/// The sizes of the cuts next to a strategy.
 struct Cuts {
   int tensor = 1, context = 1, pipeline = 1, expert = 1;
   /// Stages of each rank: several are for the schedule interleaved.
@@ -165,7 +165,7 @@ class Search {
   const int ranks_;
   Config config_;
   const TransformerShape shape_;
-  /// Of a micro-batch of a rank.
+  /// The rows of a rank in a micro-batch.
   std::int64_t rows_ = 1;
   bool suits_without_ = false;
   std::vector<Candidate> found_;
