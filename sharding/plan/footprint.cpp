@@ -324,6 +324,7 @@ void add_group_flows(std::vector<Flow>& flows, const Plan& plan, int rank) {
     return strides[kind];
   };
   const int place = plan.pipeline_rank(rank);
+  flows.reserve(6 * plan.groups.size());
   for (const GroupPlan& group : plan.groups) {
     Traffic traffic;
     if (plan.pipeline.rank_of(group.stage) == place) {
