@@ -311,24 +311,46 @@ class GroupFootprint {
   std::vector<std::int64_t> written_;  // by backward: GroupPlan::gradients_written
 };
 
-/// None for a group of another stage.
-void add_group_flows(std::vector<Flow>& flows, const Plan& plan, const GroupPlan& group, int rank) {
-  Traffic traffic;
-  if (plan.holds(group, rank)) traffic = GroupFootprint(plan, group, rank).traffic();
-  const Placement& placement = group.placement;
-  add_flow(flows, plan.mesh, placement.shard, false, traffic.forward);
-  add_flow(flows, plan.mesh, placement.shard, false, traffic.backward);
-  if (placement.reshard == Reshard::to_groups) flows.back().ranks = placement.reshard_ranks;
-  add_flows(flows, plan.mesh, placement.shard, traffic.in_shards);
-  add_flows(flows, plan.mesh, placement.replicate, traffic.across_replicas);
+/// The flows of all groups. A group of another stage has none of the bytes. Most groups lie along the same axes, so
+/// their strides are looked up once.
+void add_group_flows(std::vector<Flow>& flows, const Plan& plan, int rank) {
+  const Axes* along[] = {nullptr, nullptr};
+  int strides[] = {1, 1};
+  const auto stride = [&](int kind, const Axes& axes) {
+    if (along[kind] == nullptr || *along[kind] != axes)
+      strides[kind] = stride_along(plan.mesh, axes);
+    along[kind] = &axes;
+    return strides[kind];
+  };
+  const int place = plan.pipeline_rank(rank);
+  flows.reserve(6 * plan.groups.size());
+  for (const GroupPlan& group : plan.groups) {
+    Traffic traffic;
+    if (plan.pipeline.rank_of(group.stage) == place) {
+      traffic = GroupFootprint(plan, group, rank).traffic();
+    }
+    const Placement& placement = group.placement;
+    const auto add = [&](int ranks, int step, bool adds, std::int64_t bytes) {
+      flows.push_back({ranks, step, adds, static_cast<double>(bytes)});
+    };
+    const int shards = stride(0, placement.shard), replicas = stride(1, placement.replicate);
+    const bool in_groups = placement.reshard == Reshard::to_groups;
+    add(group.shards, shards, false, traffic.forward);
+    add(in_groups ? placement.reshard_ranks : group.shards, shards, false, traffic.backward);
+    add(group.shards, shards, true, traffic.in_shards.added);
+    add(group.shards, shards, false, traffic.in_shards.copied);
+    add(group.replicas, replicas, true, traffic.across_replicas.added);
+    add(group.replicas, replicas, false, traffic.across_replicas.copied);
+  }
 }
 
 }  // namespace
 
 Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes) {
   Footprint footprint;
+  const int place = plan.pipeline_rank(rank);
   for (const GroupPlan& group : plan.groups) {
-    if (!plan.holds(group, rank)) continue;
+    if (plan.pipeline.rank_of(group.stage) != place) continue;
     GroupFootprint(plan, group, rank).add_to(footprint, optimizer_bytes);
   }
   if (!plan.pipeline.tied.empty()) add_tied_copy(footprint, plan, rank);
@@ -341,7 +363,7 @@ Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes)
 std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   std::vector<Flow> flows;
   if (!plan.communicates) return flows;
-  for (const GroupPlan& group : plan.groups) add_group_flows(flows, plan, group, rank);
+  add_group_flows(flows, plan, rank);
   if (plan.pipeline.has_several()) add_messages(flows, plan, rank);
   if (!plan.pipeline.tied.empty()) add_tied_messages(flows, plan, rank);
   if (plan.context_ranks > 1) {

@@ -113,7 +113,7 @@ class Clock {
     }
   }
 
-  /// The group's calls meet in their order.
+  /// Call k of one log is call k of the group in every other log.
   void add_meetings(const std::string& group, const std::map<int, std::vector<int>>& by_log) {
     const std::size_t count = by_log.begin()->second.size();
     for (const auto& [log, entries] : by_log) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <vector>
 
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
@@ -20,18 +21,21 @@ std::string name_of(MessageKind kind) {
 
 PipelineChannels::PipelineChannels(const Plan& plan, Communicator& world) {
   const int ranks = plan.pipeline.shape.ranks, own = plan.pipeline_rank(world.rank());
-  const auto others_of = [&](int rank) { return plan.mesh.group_along(rank, {"pipeline"}); };
+  // Each rank's place along the pipeline, and its place along all other axes.
+  std::vector<int> places, others;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    places.push_back(plan.pipeline_rank(rank));
+    others.push_back(plan.mesh.group_along(rank, {"pipeline"}));
+  }
   // All ranks split all pairs off, in one order. The last rank sends to the first if ranks have several stages.
   for (const MessageKind kind : kKinds) {
     const auto k = static_cast<std::size_t>(kind);
     for (int before = 0; before < (plan.pipeline.shape.chunks > 1 ? ranks : ranks - 1); ++before) {
       const int behind = (before + 1) % ranks;
-      const auto in_pair = [&](int rank) {
-        const int place = plan.pipeline_rank(rank);
-        return place == before || place == behind;
-      };
-      std::shared_ptr<Communicator> pair =
-          world.split([&](int rank) { return 2 * others_of(rank) + (in_pair(rank) ? 1 : 0); });
+      std::shared_ptr<Communicator> pair = world.split([&](int rank) {
+        const auto r = static_cast<std::size_t>(rank);
+        return 2 * others[r] + (places[r] == before || places[r] == behind ? 1 : 0);
+      });
       const int from = kind == MessageKind::activations ? before : behind;
       const int to = kind == MessageKind::activations ? behind : before;
       if (own != from && own != to) continue;

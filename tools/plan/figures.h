@@ -21,9 +21,9 @@ namespace tessera {
 
 /// A step as the virtual clock has it: from a common start to the end of its communication.
 struct StepTime {
-  /// Of the fullest rank. In a pipeline the exposed times and the bubble are means over its stages.
+  /// The fullest rank's. In a pipeline the exposed times and the bubble are means over its stages.
   Timeline timeline;
-  /// Of one rank for each place along the pipeline.
+  /// A rank's for each place along the pipeline.
   std::vector<Timeline> stages;
   /// Tokens of all ranks per second.
   double tokens_per_second = 0.0;

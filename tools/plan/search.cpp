@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// The sizes of the cuts beside a strategy.
+/// The sizes of the cuts next to a strategy.
 struct Cuts {
   int tensor = 1, context = 1, pipeline = 1, expert = 1;
   /// Stages of each rank: several are for the schedule interleaved.
@@ -142,6 +142,7 @@ class Search {
           plan_figures(variant_of(config, candidate.strategy), options_).figures;
       if (!figures.time) return false;
       if (bytes_ && figures.peak() > *bytes_) {
+        too_large_ = true;
         problem_ =
             "no strategy fits the memory; --memory without --search names a change that does";
         return false;
@@ -155,7 +156,7 @@ class Search {
       found_.push_back(std::move(candidate));
       return true;
     } catch (const Error& error) {
-      if (found_.empty()) problem_ = error.what();
+      if (found_.empty() && !too_large_) problem_ = error.what();
       return false;
     }
   }
@@ -165,10 +166,12 @@ class Search {
   const int ranks_;
   Config config_;
   const TransformerShape shape_;
-  /// Of a micro-batch of a rank.
+  /// The rows of a rank in a micro-batch.
   std::int64_t rows_ = 1;
   bool suits_without_ = false;
   std::vector<Candidate> found_;
+  /// Whether a candidate suits the ranks, but not the memory.
+  bool too_large_ = false;
   std::string problem_ = "no strategy suits the ranks";
 };
 

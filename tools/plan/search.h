@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// A strategy, for hsdp the ranks that share one copy of the parameters, and the cuts beside it.
+/// A strategy, for hsdp the ranks that share one copy of the parameters, and the cuts next to it.
 struct Candidate {
   std::string strategy;
   int shard_size = 0;

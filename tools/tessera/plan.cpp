@@ -64,7 +64,7 @@ void add_plan(Command& app) {
               "Also write the predicted step as a Chrome trace; with --machine")
       .type("FILE.json");
   command.flag("--search", options->search,
-               "Instead print every strategy and mesh, the fastest first; with --machine, and "
+               "Instead print every strategy, mesh and cut, the fastest first; with --machine, and "
                "with --memory those that fit");
   command.flag("--json", options->json, "Print the figures as one line of JSON");
   command.runs([options] {
