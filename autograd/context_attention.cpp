@@ -61,7 +61,7 @@ class GatheredKeys {
   Event gathered_;
 };
 
-/// The heads whose keys are there at one time: all, or those that use one head of keys.
+/// The heads with keys there at one time: all, or those that use one head of keys.
 struct KeyGroup {
   std::int64_t number = 0, count = 1;
 

@@ -1,4 +1,4 @@
-// StageRelay: a forward pass without gradients through a model whose parts are on several ranks.
+// StageRelay: a forward pass without gradients through a model with parts on several ranks.
 //
 // A pipeline implements it (tools/train/pipeline_passes.h) and gives it to its model, so that a model in training
 // can generate and score. Every rank makes the same calls: they are collectives.

@@ -2,7 +2,7 @@
 //
 // They follow from the shapes of a decoder. Each block has two pairs of products: one cut by outputs, then
 // one cut by inputs (autograd/operations/divided.h). The second pair may be a mixture's experts.
-// docs/tensor_parallelism.md derives the formula. It counts a model whose parameters are all trained.
+// docs/tensor_parallelism.md derives the formula. It counts a model with all parameters trained.
 #pragma once
 
 #include <cstdint>

@@ -72,7 +72,7 @@ Timeline mean_of(const std::vector<Timeline>& stages, std::size_t stage) {
   return mean;
 }
 
-/// `fullest` is the place along the pipeline whose entries the timeline has.
+/// `fullest` is the place along the pipeline that the timeline is of.
 StepTime time_of(const std::vector<StepMemory>& stages, std::size_t fullest,
                  const ResolvedConfig& run, const Plan& plan, const PlanOptions& options) {
   std::vector<RankLog> logs;
