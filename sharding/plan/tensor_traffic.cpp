@@ -37,13 +37,13 @@ class Messages {
     bytes_.added += 4 * others;
   }
   /// A pair of products: one cut by outputs, then one cut by inputs, `passes` times forward and once
-  /// backward.
-  void pair(int passes) {
-    gather(passes);
+  /// backward. The first may be `readers` products of one input.
+  void pair(int passes, int readers) {
+    gather(readers * passes);
     scatter(passes, 4);
     // Backward: the gradient of its result, its input again, and the input's gradient.
-    gather(2);
-    scatter(1, 4);
+    gather(1 + readers);
+    scatter(readers, 4);
   }
   /// A mixture. The router reads all rows, forward and for its weight's gradient.
   void mixture(int passes) {
@@ -51,7 +51,7 @@ class Messages {
     gather(passes + (traffic_.experts.dispatches_again ? 2 : 1));
     scatter(passes + 1, 4);
     all_reduce(traffic_.rows * traffic_.experts.per_token, 4);  // the gradients of rows' weights
-    if (traffic_.experts.shared) pair(passes);
+    if (traffic_.experts.shared) pair(passes, 1);
   }
   /// Numbers that every rank sends to every other.
   void exchange(std::int64_t numbers) { bytes_.copied += 4 * numbers * (ranks_ - 1); }
@@ -82,8 +82,8 @@ TensorTraffic::Bytes TensorTraffic::of_micro_batch(int ranks, int rank, int sum_
                                                    int token_leaves) const {
   Messages messages(*this, ranks, rank, rows % sum_parts == 0);
   const auto add_layer = [&](int passes, bool has_experts) {
-    messages.pair(passes);
-    has_experts ? messages.mixture(passes) : messages.pair(passes);
+    messages.pair(passes, attention_readers);
+    has_experts ? messages.mixture(passes) : messages.pair(passes, 1);
     messages.norm();
     messages.norm();
     messages.shared_heads(passes, sum_parts / ranks);

@@ -22,6 +22,8 @@ struct TensorTraffic {
   std::vector<int> forward_passes = {};
   /// The same for each layer with experts, which the plan sorts out by its units.
   std::vector<int> mixture_passes = {};
+  /// Products of attention that gather its input: one where queries, keys and values are joined.
+  int attention_readers = 1;
   struct Experts {
     std::int64_t per_token = 0;
     /// Whether every token takes a shared expert too.

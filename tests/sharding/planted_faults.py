@@ -298,6 +298,9 @@ FAULTS = {
         "the embedding's rows travel in f32": (
             "messages.scatter(1, messages.computed());",
             "messages.scatter(1, 4);"),
+        "attention gathers its input once however many products read it": (
+            "messages.pair(passes, attention_readers);",
+            "messages.pair(passes, 1);"),
         "backward of a router gathers nothing": (
             "    gather(passes + 1);\n",
             "    gather(passes);\n"),

@@ -29,6 +29,17 @@ TEST_CASE("tensor traffic: a layer on two ranks that share out its rows") {
       TensorTraffic::Bytes{.added = 4 * (30 + 3 * 2) + 2 * 6, .copied = 2 * 48 + 4 * (12 + 3 * 1)});
 }
 
+// Queries, keys and values as three products: 2 gathers more forward and 2 in backward, and 2 scatters.
+TEST_CASE(
+    "tensor traffic: a layer of which the products of attention gather their input one by one") {
+  TensorTraffic traffic = {.rows = 4, .width = 3, .forward_passes = {1}};
+  const TensorTraffic::Bytes joined = traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1);
+  traffic.attention_readers = 3;
+  CHECK(
+      traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1) ==
+      TensorTraffic::Bytes{.added = joined.added + 4 * 2 * 6, .copied = joined.copied + 4 * 4 * 6});
+}
+
 // The same layer in a stage without the embedding and the head: 6 gathers, 4 scatters, and 2 norms.
 TEST_CASE("tensor traffic: a stage in the middle of a pipeline") {
   const TensorTraffic traffic = {

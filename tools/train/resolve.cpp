@@ -320,6 +320,7 @@ void describe_to_sharding(ResolvedConfig& run) {
     forward_passes.push_back(again ? 2 : 1);
   }
   const bool is_gpt2 = std::holds_alternative<Gpt2Config>(run.model);
+  const bool is_llama4 = std::holds_alternative<Llama4Config>(run.model);
   // Rows that have travelled to the experts are kept.
   const bool dispatches_again =
       run.sharding.expert_parallel == 1 || shape.experts.weighed == WeighedInput::gate_up;
@@ -327,6 +328,7 @@ void describe_to_sharding(ResolvedConfig& run) {
       .rows = tokens_per_step(run.config.data),
       .width = shape.width,
       .forward_passes = forward_passes,
+      .attention_readers = is_llama4 ? 3 : 1,
       .experts = {.per_token = shape.experts.per_token,
                   .shared = shape.experts.shared_width > 0,
                   .dispatches_again = dispatches_again},
