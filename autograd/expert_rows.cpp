@@ -34,15 +34,30 @@ void append_even(Counts& offsets, std::int64_t rows, std::int64_t groups) {
   }
 }
 
+/// Appends the ends of `groups` groups that take rows in turn, the rows [first, first + rows) of all.
+void append_in_turn(Counts& offsets, std::int64_t first, std::int64_t rows, std::int64_t groups) {
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const auto before = [&](std::int64_t end) { return (end + groups - 1 - g) / groups; };
+    const std::int64_t count = before(first + rows) - before(first);
+    offsets.push_back(offsets.back() + static_cast<std::int32_t>(count));
+  }
+}
+
 /// The offsets [E + 1] of every rank's rows in a dry run, for the rank that holds the experts
-/// [first, first + n).
-Counts assumed_offsets(const Shape& places, std::int64_t experts, std::int64_t first,
-                       std::int64_t n) {
+/// [first, first + n). The rows are a piece's, which begins at the rank's row `first_row`.
+Counts assumed_offsets(const Shape& places, std::int64_t first_row, std::int64_t experts,
+                       std::int64_t first, std::int64_t n) {
   Counts offsets = {0};
   const std::int64_t rows = places.numel();
-  if (context().state<AssumedLoad>().kind != AssumedLoad::Kind::all_here) {
-    append_even(offsets, rows, experts);
-    return offsets;
+  switch (context().state<AssumedLoad>().kind) {
+    case AssumedLoad::Kind::even:
+      append_even(offsets, rows, experts);
+      return offsets;
+    case AssumedLoad::Kind::in_turn:
+      append_in_turn(offsets, first_row, rows, experts);
+      return offsets;
+    case AssumedLoad::Kind::all_here:
+      break;
   }
   // A token takes an expert once.
   const std::int64_t here = places[0] * std::min(places[1], n);
@@ -78,8 +93,8 @@ void append_sorted(Counts& places, Counts& offsets, const Counts& received, std:
 
 /// The copies of every rank's tokens in a dry run, for the rank that holds the experts [first, first + n). Only
 /// their counts matter.
-TokenCopies assumed_copies(const Shape& places, const Counts& offsets, std::int64_t first,
-                           std::int64_t n) {
+TokenCopies assumed_copies(const Shape& places, std::int64_t first_row, const Counts& offsets,
+                           std::int64_t first, std::int64_t n) {
   const std::int64_t tokens = places[0], per_token = places[1], experts = std::ssize(offsets) - 1;
   const AssumedLoad::Kind kind = context().state<AssumedLoad>().kind;
   TokenCopies copies{.counts = std::vector<std::int64_t>(experts / n)};
@@ -95,7 +110,7 @@ TokenCopies assumed_copies(const Shape& places, const Counts& offsets, std::int6
     for (std::int64_t token = 0; token < tokens; ++token) {
       std::vector<bool> taken(copies.counts.size(), false);
       for (std::int64_t slot = 0; slot < per_token; ++slot) {
-        taken[(token * per_token + slot) % experts / n] = true;
+        taken[(first_row + token * per_token + slot) % experts / n] = true;
       }
       for (std::size_t r = 0; r < taken.size(); ++r) copies.counts[r] += taken[r] ? 1 : 0;
     }
@@ -111,12 +126,14 @@ struct Known {
   TokenCopies copies;
 };
 
-Known known_of(const DispatchOrder& order, int rank, std::int64_t n, bool copies) {
+Known known_of(const DispatchOrder& order, std::int64_t first_row, int rank, std::int64_t n,
+               bool copies) {
   Known known;
   const std::int64_t experts = order.offsets.numel() - 1;
   if (context().is_dry()) {
-    known.offsets = assumed_offsets(order.places.shape(), experts, rank * n, n);
-    if (copies) known.copies = assumed_copies(order.places.shape(), known.offsets, rank * n, n);
+    const Shape& places = order.places.shape();
+    known.offsets = assumed_offsets(places, first_row, experts, rank * n, n);
+    if (copies) known.copies = assumed_copies(places, first_row, known.offsets, rank * n, n);
     return known;
   }
   known.offsets = order.offsets.to_vector<std::int32_t>();
@@ -142,8 +159,10 @@ std::vector<ExpertRows> ExpertRows::of_pieces(const std::vector<DispatchOrder>& 
   const std::int64_t n = (pieces.front().offsets.numel() - 1) / ranks;
   const bool copies = exchange->choices().copies == ExpertCopies::each_rank;
   std::vector<Known> known;
+  std::int64_t first_row = 0;
   for (const DispatchOrder& piece : pieces) {
-    known.push_back(known_of(piece, exchange->rank(), n, copies));
+    known.push_back(known_of(piece, first_row, exchange->rank(), n, copies));
+    first_row += piece.places.numel();
   }
   // Each rank gets the offsets of its experts, where each begins and the last one ends, and the number of copies.
   const std::int64_t width = n + (copies ? 2 : 1);
