@@ -5,6 +5,9 @@
 // the keys up to the piece's end, as those of generation are the last of a cache. So each query visits the
 // keys that it visits in a whole row, in tiles from the same first key, and has the same bits.
 //
+// By heads (ContextAxis::by_heads), a rank has the keys and values of one head of keys at a time, and those
+// of the next one travel under the computation. A head's bits do not depend on the others.
+//
 // Backward gathers once more. Keys and values kept from forward would be as large as those of c ranks in
 // every layer, and the ranks are there to divide a row's memory. The gradients of keys and values are
 // formed for each piece of queries, added in f32 in the tree of leaves, and over ranks in the same tree by

@@ -22,6 +22,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/stream.h"
 #include "runtime/tensor.h"
 
 namespace tessera {
@@ -51,12 +52,14 @@ Tensor cut_rows(const Tensor& rows, const TokenCut& cut);
 /// A sharding strategy implements the exchange (sharding/strategy/context_exchange.h).
 class ContextAxis {
  public:
-  explicit ContextAxis(const TokenCut& cut) : cut_(cut) {}
+  /// `by_heads`: attention asks for the keys of one head at a time.
+  ContextAxis(const TokenCut& cut, bool by_heads) : cut_(cut), by_heads_(by_heads) {}
   virtual ~ContextAxis() = default;
   ContextAxis(const ContextAxis&) = delete;
   ContextAxis& operator=(const ContextAxis&) = delete;
 
   const TokenCut& cut() const { return cut_; }
+  bool by_heads() const { return by_heads_; }
 
   /// A pass begins over pieces [P B, t] of `batch` rows.
   void begin(std::int64_t batch, std::int64_t piece_tokens) const {
@@ -70,9 +73,9 @@ class ContextAxis {
     return (piece % batch_ * cut_.pieces_of_row() + place) * piece_tokens_ + token % piece_tokens_;
   }
 
-  /// Each tensor has a part per rank, of which this rank's is filled. Adds those of the others. On
-  /// the compute stream. A collective.
-  virtual void all_gather(const std::vector<Tensor>& wholes) const = 0;
+  /// Each tensor has a part per rank, of which this rank's is filled. Adds the other ranks'
+  /// parts while computation goes on. The event is behind that. A collective.
+  virtual Event start_gather(const std::vector<Tensor>& wholes) const = 0;
   /// `part` = the sum over ranks of this rank's part of their `whole`, f32, in the balanced tree. On
   /// the compute stream. A collective.
   virtual void reduce_scatter(const Tensor& part, const Tensor& whole) const = 0;
@@ -91,6 +94,7 @@ class ContextAxis {
   const Order& order_of(std::int64_t batch) const;
 
   TokenCut cut_;
+  bool by_heads_;
   mutable std::int64_t batch_ = 1, piece_tokens_ = 1;
   mutable std::map<std::int64_t, Order> orders_;
 };

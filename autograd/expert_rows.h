@@ -10,60 +10,112 @@
 //          0.0 0.0 1.0 | 1.1                   2.0 3.0 | 2.1 2.1 3.1
 //          source 0      source 1              source 0  source 1
 //
-// At the experts they lie sorted by (source rank, expert, token). So the rows of one source and one
-// expert are a group of neighbours in the order that they have on a rank with all experts. A row's
-// products do not depend on the other rows, and a weight's gradient is formed for each source alone:
-// the bits are those of ranks that each hold all experts.
+// They arrive sorted by (source rank, expert, token). So the rows of one source and one expert are a
+// group of neighbours in the order that they have on a rank with all experts. A row's products do not
+// depend on the other rows. With ExpertSums::exact a weight's gradient is formed for each source
+// alone: the bits are those of ranks that each hold all experts. With ExpertSums::fast the rows are
+// sorted once more, by (expert, source rank, token), so that each expert has one group:
+//
+//   fast   0.0 0.0 | 1.0 1.1                   2.0 2.1 2.1 | 3.0 3.1
+//
+// With ExpertCopies::each_rank a token whose experts are on one rank travels there once. The rank gets the
+// number of the copy that each row is of, and makes the rows.
+//
+// Rows travel next to the compute stream, so their sender gets a Journey, and waits for it before the
+// rows are used.
 //
 // Where ranks do not share out the experts, there is one source, and rows stay where they are.
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "autograd/expert_exchange.h"
+#include "autograd/token_copies.h"
 
 namespace tessera {
 
 /// In a dry run the host cannot read where rows go. It assumes that every rank's tokens take
-///   even        all experts equally often, as moe.force_balance has it;
+///   even        all experts equally often, any of them together;
+///   in_turn     all experts equally often, neighbours together, as moe.force_balance has it;
 ///   all_here    the experts of this rank as often as they can: no rank gets more rows.
 /// An option of the calling thread's rank: context().state<AssumedLoad>().
 struct AssumedLoad {
-  enum class Kind { even, all_here } kind = Kind::even;
+  enum class Kind { even, in_turn, all_here } kind = Kind::even;
+};
+
+/// Where the rows of some tokens are dispatched to (kernels/dispatch/op.h): `places` [N, k] i32 and
+/// `offsets` [E + 1] i32.
+struct DispatchOrder {
+  Tensor places, offsets;
+};
+
+/// Rows on their way. Without an arrival they are there.
+struct Journey {
+  Tensor rows;
+  std::optional<Event> arrival = {};
+  /// They are copies of tokens.
+  bool copies = false;
 };
 
 class ExpertRows {
  public:
-  ExpertRows() = default;
-  /// `offsets` [E + 1] i32 of this rank's dispatched rows, and the `places` [N, k] i32 of its tokens
-  /// among them (kernels/dispatch/op.h). With an exchange a collective, in which the host waits for
-  /// the device; null: all experts are here.
-  ExpertRows(const Tensor& offsets, const Tensor& places, std::shared_ptr<ExpertExchange> exchange);
+  /// The ways of several pieces of this rank's tokens. With an exchange a collective, in which the host
+  /// waits for the device once; null: all experts are here.
+  static std::vector<ExpertRows> of_pieces(const std::vector<DispatchOrder>& pieces,
+                                           const std::shared_ptr<ExpertExchange>& exchange);
 
   bool travel() const { return exchange_ != nullptr; }
+  /// The rows [N, C] of tokens, times `weights` [N, k] if these are defined, on their way to the experts. A
+  /// collective.
+  Journey tokens_to_experts(const Tensor& tokens, const Tensor& weights) const;
+  /// Those rows by group, [P, C].
+  Tensor at_experts(Journey journey) const;
   /// [N k, C] by (expert, token) to [P, C] by (source, expert, token). A collective.
-  Tensor to_experts(const Tensor& rows) const;
+  Journey to_experts(const Tensor& rows) const;
   /// The reverse. A collective.
-  Tensor to_tokens(const Tensor& rows) const;
+  Journey to_tokens(const Tensor& rows) const;
+  /// The rows of a journey, once the compute stream has waited for them.
+  Tensor arrived(Journey journey) const;
 
-  /// Groups of rows at the experts, [sources n + 1] i32: group s * n + e has the rows of source s for
-  /// the e-th of n experts here.
+  /// From the order of groups to that of arrival at the experts: [P, C].
+  Tensor by_arrival(const Tensor& rows) const;
+
+  /// Groups of rows at the experts, [G n + 1] i32: group g * n + e has rows for the e-th of n experts
+  /// here, of source g, or with G = 1 of all.
   const Tensor& offsets() const { return offsets_; }
-  int sources() const { return static_cast<int>(offsets_of_.size()); }
-  /// The rows of one source, of tensors [P, C] at the experts.
-  Tensor of_source(const Tensor& rows, int source) const;
+  /// The gradients of each expert's weights that are formed: G.
+  int sums() const { return static_cast<int>(offsets_of_.size()); }
+  /// The rows of one of them, of tensors [P, C] at the experts.
+  Tensor rows_of(const Tensor& rows, int sum) const;
   /// The offsets among these of the experts here, [n + 1] i32.
-  const Tensor& offsets_of(int source) const {
-    return offsets_of_[static_cast<std::size_t>(source)];
-  }
-  /// [P, 1] i32: 0, 1, 2, ...: each row at the experts in its own place. Only where rows travel.
+  const Tensor& offsets_of(int sum) const { return offsets_of_[static_cast<std::size_t>(sum)]; }
+  /// [P, 1] i32: the place among the groups of each row that has arrived. Only where rows travel.
   const Tensor& places() const { return places_; }
 
  private:
+  /// `own` [E + 1] and `received` [R, n + 1]: offsets of this rank's rows, and of those for the experts
+  /// here.
+  ExpertRows(std::shared_ptr<ExpertExchange> exchange, const DispatchOrder& order,
+             const std::vector<std::int32_t>& own, const std::vector<std::int32_t>& received);
+  /// All experts are here.
+  explicit ExpertRows(const DispatchOrder& order)
+      : order_(order), offsets_(order.offsets), offsets_of_({order.offsets}) {}
+
+  bool sorts_again() const;
+  /// Makes the copies known to their ranks, which get `received` copies. Returns the numbers on their way.
+  Journey announce(const TokenCopies& copies, std::vector<std::int64_t> received);
+  Tensor by_group(const Tensor& arrived) const;
+  Tensor rows_of_copies(const Tensor& copies) const;
+
   std::shared_ptr<ExpertExchange> exchange_;
   /// Rows for, and from, each rank.
-  std::vector<std::int64_t> sent_rows_, received_rows_;
+  std::vector<std::int64_t> sent_rows_, received_rows_, sent_copies_, received_copies_;
+  DispatchOrder order_;
   Tensor offsets_, places_;
+  /// The tokens of the copies that this rank sends, and the numbers of the copies that arrived rows are of
+  /// among those of their source: i32. Undefined without copies.
+  Tensor copied_, copy_of_;
   std::vector<Tensor> offsets_of_;
 };
 

@@ -41,8 +41,8 @@ void LeafSum::add(Tensor gradient) {
 
 Tensor rows_of_leaf(const Tensor& rows, std::int64_t leaf, std::int64_t leaves) {
   if (leaves == 1 || !rows.defined()) return rows;
-  const std::int64_t count = rows.size(0) / leaves;
-  return rows.slice(leaf * count, (leaf + 1) * count);
+  const std::int64_t count = rows.size(0);
+  return rows.slice(leaf * count / leaves, (leaf + 1) * count / leaves);
 }
 
 }  // namespace tessera

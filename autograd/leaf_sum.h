@@ -41,7 +41,7 @@ class LeafSum {
   std::vector<Tensor> sums_;
 };
 
-/// Rows [leaf n, (leaf + 1) n) of n leaves' rows along the first dimension; undefined if `rows` is.
+/// Rows [leaf N / leaves, (leaf + 1) N / leaves) of N along the first dimension; undefined if `rows` is.
 Tensor rows_of_leaf(const Tensor& rows, std::int64_t leaf, std::int64_t leaves);
 
 }  // namespace tessera

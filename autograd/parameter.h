@@ -79,7 +79,7 @@ class Parameter {
 
   /// The window that gradients are written to, of the shape of data(). Raises Error while closed.
   const Tensor& gradient() const;
-  /// With an exchange: a window for each rank that rows come from.
+  /// With an exchange there may be a window for each rank that rows come from (ExpertSums).
   const std::vector<Tensor>& gradients() const;
   void open_gradient(const Tensor& gradient) const { open_gradients({gradient}); }
   void open_gradients(std::vector<Tensor> gradients) const;

@@ -51,6 +51,8 @@ class TensorAxis {
   virtual void reduce_scatter(const Tensor& part, const Tensor& whole) = 0;
   /// x = the sum, or maximum, over ranks of x.
   virtual void all_reduce(const Tensor& x) = 0;
+  /// The axis of this rank and the neighbours that share a piece with it (cut.h): `count` ranks.
+  virtual TensorAxis& sharers(std::int64_t count) = 0;
 
  protected:
   TensorAxis(int ranks, int rank, int sum_parts)

@@ -1,4 +1,4 @@
-// The schedules of a pipeline of four ranks and eight micro-batches, for docs/beyond.md.
+// The schedules of a pipeline of four ranks and eight micro-batches, for docs/pipeline_parallelism.md.
 //
 //   build/bin/pipeline             time, bubble and kept activations of every schedule
 //   build/bin/pipeline SCHEDULE    a line per pass: rank, pass, micro-batch, chunk, begin, end

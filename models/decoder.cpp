@@ -11,6 +11,7 @@
 #include "kernels/qk_norm/op.h"
 #include "models/documents.h"
 #include "models/row_pieces.h"
+#include "models/stage_relay.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -281,9 +282,27 @@ Variable Decoder::trunk(const Stage& stage, Variable x, const Tensor& ids, const
                           pass](const Variable& h) { return block->forward(h, pass); };
     x = units_[static_cast<std::size_t>(part)]->run(forward, x);
   }
+  return x;
+}
+
+Variable Decoder::trunk(const Tensor& ids, const Pass& pass) {
+  const auto compute = [&](const Stage& stage, const Variable& x) {
+    return trunk(stage, x, ids, pass);
+  };
+  const Variable x = relay_ == nullptr ? compute({0, parts()}, Variable())
+                                       : relay_->run_stages(ids.shape(), compute);
   if (pass.cache != nullptr) pass.cache->length += ids.size(1);
   for (const Pass& sequence : pass.sequences) sequence.cache->length += sequence.tokens;
   return x;
+}
+
+Variable Decoder::from_head(const Variable& x, const Shape& shape, bool wide,
+                            const std::function<Variable(const Variable&)>& head) {
+  Variable result;
+  if (x.defined()) result = head_unit().run_once(head, x);
+  if (relay_ == nullptr) return result;
+  const DType dtype = wide ? statistics_dtype(relay_->dtype()) : relay_->dtype();
+  return Variable(relay_->share(x.defined() ? result.data() : Tensor(), shape, dtype));
 }
 
 Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
@@ -308,7 +327,7 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
       trunk(stage, x, inputs, placed({.training = training}, inputs, document_starts));
   if (counts) routers_->finish_forward();
   if (stage.last < parts()) return y;
-  const bool tied = stage.first == 0 && head_unit().at_both_ends();
+  const bool tied = head_unit().at_both_ends();
   return head_unit().run_once(
       [&](const Variable& h) {
         return linear_cross_entropy(final_norm(h), head_weight(), targets, loss_scale, kIgnoreIndex,
@@ -319,7 +338,8 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
 
 Variable Decoder::logits(const Tensor& inputs, const Tensor& document_starts) {
   const Variable x = trunk(inputs, placed({}, inputs, document_starts));
-  return head_unit().run_once(
+  return from_head(
+      x, {inputs.size(0), inputs.size(1), shape_.vocab_size}, /*wide=*/false,
       [&](const Variable& h) {
         const Variable logits = linear(final_norm(h), head_weight(), Parameter());
         const SharedAxis& axis = head_weight().tensor_axis();
@@ -328,8 +348,7 @@ Variable Decoder::logits(const Tensor& inputs, const Tensor& document_starts) {
         const Tensor all =
             whole_columns(axis, logits.data().reshape({rows, own}), shape_.vocab_size);
         return Variable(all.reshape({inputs.size(0), inputs.size(1), shape_.vocab_size}));
-      },
-      x);
+      });
 }
 
 Tensor Decoder::next_logits(std::span<const NewTokens> sequences) {
@@ -344,10 +363,11 @@ Tensor Decoder::next_logits(std::span<const NewTokens> sequences) {
                                     sequence.tokens.reshape({1, tokens}), Tensor()));
   }
   const bool single = sequences.size() == 1;
-  const Variable x = whole(trunk(joined.ids, single ? pass.sequences.front() : pass), joined.ids);
-  const Variable last(rows_before(joined.ends, x.data()));
-  return head_unit()
-      .run_once([&](const Variable& h) { return Variable(wide_logits(h)); }, last)
+  Variable x = whole(trunk(joined.ids, single ? pass.sequences.front() : pass), joined.ids);
+  if (x.defined()) x = Variable(rows_before(joined.ends, x.data()));
+  const auto count = static_cast<std::int64_t>(sequences.size());
+  return from_head(x, {count, shape_.vocab_size}, /*wide=*/true,
+                   [&](const Variable& h) { return Variable(wide_logits(h)); })
       .data();
 }
 
@@ -359,22 +379,20 @@ Tensor Decoder::log_probabilities(const Tensor& inputs, const Tensor& targets) {
   const CategoryScope category(Category::activations);
   const Variable x = whole(trunk(inputs, placed({}, inputs, Tensor())), inputs);
   const std::int64_t count = inputs.numel();
-  const Tensor rows = x.data().reshape({count, shape_.width});
-  const Tensor result = Tensor::empty({count}, statistics_dtype(x.dtype()));
   // The logits of all tokens at once could be larger than the model.
   constexpr std::int64_t kRows = 256;
-  head_unit().run_once(
-      [&](const Variable& h) {
-        for (std::int64_t first = 0; first < count; first += kRows) {
-          const std::int64_t last = std::min(count, first + kRows);
-          const Tensor logits = wide_logits(Variable(h.data().slice(first, last)));
-          result.slice(first, last)
-              .copy_from(log_probabilities_of(logits, targets.reshape({count}).slice(first, last)));
-        }
-        return h;
-      },
-      Variable(rows));
-  return result.reshape(inputs.shape());
+  const auto head = [&](const Variable& h) {
+    const Tensor rows = h.data().reshape({count, shape_.width});
+    const Tensor result = Tensor::empty({count}, statistics_dtype(h.dtype()));
+    for (std::int64_t first = 0; first < count; first += kRows) {
+      const std::int64_t last = std::min(count, first + kRows);
+      const Tensor logits = wide_logits(Variable(rows.slice(first, last)));
+      result.slice(first, last)
+          .copy_from(log_probabilities_of(logits, targets.reshape({count}).slice(first, last)));
+    }
+    return Variable(result);
+  };
+  return from_head(x, {count}, /*wide=*/true, head).data().reshape(inputs.shape());
 }
 
 Tensor Decoder::wide_logits(const Variable& rows) const {
@@ -387,7 +405,7 @@ Tensor Decoder::wide_logits(const Variable& rows) const {
 
 Variable Decoder::whole(const Variable& x, const Tensor& ids) const {
   const SharedAxis& axis = head_weight().tensor_axis();
-  if (axis == nullptr) return x;
+  if (axis == nullptr || !x.defined()) return x;
   const Tensor rows =
       whole_rows(axis, x.data().reshape({x.data().numel() / shape_.width, shape_.width}));
   return Variable(rows.reshape({ids.size(0), ids.size(1), shape_.width}));

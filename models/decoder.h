@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -88,6 +89,7 @@ class Decoder : public LanguageModel {
   using LanguageModel::next_logits;
   Tensor next_logits(std::span<const NewTokens> sequences) final;
   Tensor log_probabilities(const Tensor& inputs, const Tensor& targets) final;
+  void set_relay(StageRelay* relay) final { relay_ = relay; }
   Routers* routers() const final { return routers_.get(); }
 
  protected:
@@ -119,11 +121,13 @@ class Decoder : public LanguageModel {
  private:
   /// Embedding, blocks and head.
   std::int64_t parts() const { return static_cast<std::int64_t>(blocks_.size()) + 2; }
-  /// The residual stream [B, T, width] behind the stage's embedding and blocks. The caches get the tokens' rows.
+  /// The residual stream [B, T, width] behind the stage's embedding and blocks.
   Variable trunk(const Stage& stage, Variable x, const Tensor& ids, const Pass& pass);
-  Variable trunk(const Tensor& ids, const Pass& pass) {
-    return trunk({0, parts()}, Variable(), ids, pass);
-  }
+  /// The same behind all blocks; undefined on a rank without the head. The caches get the tokens' rows.
+  Variable trunk(const Tensor& ids, const Pass& pass);
+  /// head(x), a result of this shape, on every rank. Its dtype is x's, or, if it is `wide`, f32 (f64 for f64).
+  Variable from_head(const Variable& x, const Shape& shape, bool wide,
+                     const std::function<Variable(const Variable&)>& head);
   /// The pass with the places of its tokens. `document_starts` may be undefined.
   Pass placed(Pass pass, const Tensor& ids, const Tensor& document_starts) const;
   void check_tokens(const Tensor& ids, const Pass& pass) const;
@@ -139,6 +143,7 @@ class Decoder : public LanguageModel {
   std::vector<std::unique_ptr<DecoderBlock>> blocks_;
   Units units_;
   std::shared_ptr<Routers> routers_;
+  StageRelay* relay_ = nullptr;
 };
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 namespace tessera {
 
 class Routers;
+class StageRelay;
 
 /// What a sequence gets in a forward pass of generation.
 struct NewTokens {
@@ -63,6 +64,11 @@ class LanguageModel : public Module {
   virtual Tensor next_logits(std::span<const NewTokens> sequences) = 0;
   /// One sequence's logits [V].
   Tensor next_logits(const Tensor& tokens, KeyValueCache& cache);
+
+  /// From now on logits(), next_logits() and log_probabilities() compute the parts of this rank, and have the
+  /// results of all parts on every rank (models/stage_relay.h). Null: all parts are here. `relay` must outlive
+  /// these calls.
+  virtual void set_relay(StageRelay* relay) = 0;
 
   /// The routers of a mixture of experts; null if the model has none.
   virtual Routers* routers() const { return nullptr; }

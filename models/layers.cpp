@@ -1,5 +1,6 @@
 #include "models/layers.h"
 
+#include "autograd/operations/shared_pieces.h"
 #include "runtime/step_values.h"
 
 namespace tessera {
@@ -13,8 +14,16 @@ Linear::Linear(const std::string& name, std::int64_t inputs, std::int64_t output
   if (with_bias) bias = Parameter(name + ".bias", {outputs}, Initializer::zeros());
   const bool by_outputs = cut.divided == Divided::outputs || cut.divided == Divided::vocabulary;
   const bool out_first = layout == WeightLayout::out_in;
-  weight.set_cut({cut.divided, by_outputs == out_first ? 0 : 1, cut.groups, cut.pieces, cut.piece});
-  if (with_bias && by_outputs) bias.set_cut({cut.divided, 0, cut.groups, cut.pieces, cut.piece});
+  const auto in_dimension = [&](int dimension) -> Cut {
+    return {cut.divided, dimension, cut.groups, cut.pieces, cut.piece, cut.uses};
+  };
+  weight.set_cut(in_dimension(by_outputs == out_first ? 0 : 1));
+  if (with_bias && by_outputs) bias.set_cut(in_dimension(0));
+}
+
+std::int64_t own_heads(const Parameter& weight) {
+  const HeldPieces held = held_pieces_of(weight);
+  return held.pieces * held.copies;
 }
 
 void Linear::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
@@ -26,7 +35,7 @@ namespace {
 
 /// The parameter of a part, which ranks may share out by its outputs.
 Parameter cut(Parameter parameter, const JoinedLinear::Part& part) {
-  parameter.set_cut({Divided::outputs, 0, 1, part.pieces, part.piece});
+  parameter.set_cut({Divided::outputs, 0, 1, part.pieces, part.piece, part.uses});
   return parameter;
 }
 

@@ -13,10 +13,8 @@
 
 namespace tessera {
 
-/// The ranks that share out the heads of a layer with this weight: 1 without tensor parallelism.
-inline std::int64_t ranks_of(const Parameter& weight) {
-  return weight.tensor_axis() == nullptr ? 1 : weight.tensor_axis()->ranks();
-}
+/// The heads in the result of the layer with this weight, on this rank.
+std::int64_t own_heads(const Parameter& weight);
 
 /// y = x W + b; see WeightLayout for how `<name>.weight` is stored.
 struct Linear final : Module {
@@ -43,6 +41,7 @@ struct JoinedLinear final : Module {
     std::int64_t outputs;
     std::int64_t pieces;  // that stay whole: heads, or channels
     std::string_view piece = "channel";
+    std::int64_t uses = 1;  // of a piece, by ranks that may share it
   };
   JoinedLinear(const std::vector<Part>& parts, std::int64_t inputs, bool with_bias,
                Initializer weight_initializer);

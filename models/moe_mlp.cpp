@@ -5,14 +5,17 @@
 namespace tessera {
 namespace {
 
-/// The matrices of all experts.
+/// The matrices of all experts. Ranks may share out the channels inside each expert: the outputs of
+/// gate_up, which has gate and up, and the inputs of down.
 Parameter stacked(const std::string& name, const MoeMlpOptions& options, std::int64_t inputs,
-                  std::int64_t outputs) {
+                  std::int64_t outputs, const LayerCut& cut) {
   const bool out_in = options.experts_as.layout == WeightLayout::out_in;
   const Shape shape =
       out_in ? Shape{options.experts, outputs, inputs} : Shape{options.experts, inputs, outputs};
   const Parameter parameter(name, shape, options.initializer);
   parameter.set_stacked();
+  const bool by_rows = (cut.divided == Divided::outputs) == out_in;
+  parameter.set_cut({cut.divided, by_rows ? 1 : 2, cut.groups, cut.pieces, cut.piece});
   return parameter;
 }
 
@@ -26,9 +29,10 @@ MoeMlp::MoeMlp(const std::string& name, const MoeMlpOptions& options,
       router_(name + "." + options.router_name, options.width, options.experts,
               /*with_bias=*/false, WeightLayout::out_in, options.initializer),
       gate_up_proj_(stacked(name + ".experts.gate_up_proj", options, options.width,
-                            2 * options.expert_width)),
-      down_proj_(
-          stacked(name + ".experts.down_proj", options, options.expert_width, options.width)) {
+                            2 * options.expert_width,
+                            by_outputs(options.expert_width, "channel", /*groups=*/2))),
+      down_proj_(stacked(name + ".experts.down_proj", options, options.expert_width, options.width,
+                         by_inputs(options.expert_width))) {
   if (options.shared_width > 0) {
     shared_expert_.emplace(name + ".shared_expert", options.width, options.shared_width,
                            /*with_bias=*/false, options.initializer);

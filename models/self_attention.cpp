@@ -1,6 +1,7 @@
 #include "models/self_attention.h"
 
 #include <utility>
+#include <vector>
 
 namespace tessera {
 namespace {
@@ -14,28 +15,32 @@ QkNorm norms_of(const std::string& name, const TransformerShape& shape, double e
   return {JoinedParameters({weight(".q_norm"), weight(".k_norm")}), static_cast<float>(epsilon)};
 }
 
+/// A projection of the joined one. Heads of queries share those of keys and values.
+JoinedLinear::Part heads(const std::string& name, const TransformerShape& shape,
+                         std::int64_t count) {
+  return {name, count * shape.head_size, count, "head", shape.heads / count};
+}
+
 }  // namespace
 
 SelfAttention::SelfAttention(const std::string& name, const TransformerShape& shape,
                              const SelfAttentionOptions& options,
                              std::shared_ptr<const RotaryEmbedding> rotary)
     : layer_(options.layer),
-      heads_(shape.heads),
-      kv_heads_(shape.kv_heads),
       span_(options.span),
-      qkv_proj_({{name + ".q_proj", heads_ * shape.head_size, heads_, "head"},
-                 {name + ".k_proj", kv_heads_ * shape.head_size, kv_heads_, "head"},
-                 {name + ".v_proj", kv_heads_ * shape.head_size, kv_heads_, "head"}},
+      qkv_proj_({heads(name + ".q_proj", shape, shape.heads),
+                 heads(name + ".k_proj", shape, shape.kv_heads),
+                 heads(name + ".v_proj", shape, shape.kv_heads)},
                 shape.width, options.qkv_bias, options.initializer),
-      o_proj_(name + ".o_proj", heads_ * shape.head_size, shape.width, options.output_bias,
-              WeightLayout::out_in, options.initializer, by_inputs(heads_, "head")),
+      o_proj_(name + ".o_proj", shape.heads * shape.head_size, shape.width, options.output_bias,
+              WeightLayout::out_in, options.initializer, by_inputs(shape.heads, "head")),
       qk_norm_(norms_of(name, shape, options.norm_epsilon)),
       rotary_(std::move(rotary)) {}
 
 Variable SelfAttention::operator()(const Variable& x, const Pass& pass,
                                    const Variable& residual) const {
-  const std::int64_t ranks = ranks_of(o_proj_.weight);
-  return o_proj_(attend(qkv_proj_(x), heads_ / ranks, kv_heads_ / ranks, pass, layer_,
+  const std::vector<Parameter>& weights = qkv_proj_.weights.parts();
+  return o_proj_(attend(qkv_proj_(x), own_heads(weights[0]), own_heads(weights[1]), pass, layer_,
                         rotary_.get(), qk_norm_, span_),
                  residual);
 }

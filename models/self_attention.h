@@ -34,7 +34,7 @@ struct SelfAttention final : Module {
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
  private:
-  std::int64_t layer_, heads_, kv_heads_;
+  std::int64_t layer_;
   AttentionSpan span_;
   JoinedLinear qkv_proj_;
   Linear o_proj_;

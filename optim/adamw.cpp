@@ -42,7 +42,7 @@ void AdamW::update(const std::vector<std::size_t>& which, double learning_rate,
                        .copy = shard.copy,
                        .decay = shard.decay,
                        .rounding = stream_of_step(rounding({.update = steps()}), rounding),
-                       .first = shard.first});
+                       .elements = shard.elements});
   }
   adamw(tensors,
         {.learning_rate = learning_rate,

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/elements.h"
 #include "runtime/safetensors.h"
 #include "runtime/tensor.h"
 
@@ -31,8 +32,8 @@ struct ParameterShard {
   Tensor copy = {};
   /// Whether weight decay acts on it; see optim/decay_rule.h.
   bool decay = true;
-  /// Flat index of its first element within the parameter: the address of its random numbers.
-  std::int64_t first = 0;
+  /// Its elements of the parameter: the addresses of their random numbers.
+  Elements elements = {};
 };
 
 /// The factor that all gradients are multiplied by, for clipping and against loss scaling. It is a

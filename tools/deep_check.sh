@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tools/deep_check.sh [--sample]: the full check of a change, in a fresh clone. It takes hours on two cores:
-#   - all tests, with warnings as errors, many random combinations of options, and the wheel
+#   - all tests, with warnings as errors, many random combinations of options and meshes, many kills, and the wheel
 #   - the rungs of the ladder with the faults of their labs, and the solutions of the assignments, right and wrong
 #   - all tests under the address and undefined-behaviour sanitizers, on the CPU and on the emulated GPU
 #   - the tests of threads, and a few tests of every kernel, under the thread sanitizer
@@ -56,6 +56,10 @@ all_tests() {
 
 # More of the random combinations that the tests draw.
 random_options() { TESSERA_RANDOM_CASES=2000 build/bin/test_sharding 'random options*'; }
+random_meshes() { TESSERA_RANDOM_CASES=10000 build/bin/test_tools 'random meshes*'; }
+
+# Half of the kills are of runs on the first mesh of a test.
+kills() { TESSERA_KILLS=100 build/bin/test_tools 'a run*that is killed*'; }
 
 # sanitized PRESET TARGET...: configures the preset and builds the targets.
 sanitized() {
@@ -183,6 +187,8 @@ part "tsan, GPU" 300 tsan_gpu
 part "wheel" 300 tests/tools/wheel_test.sh TESSERA_WERROR=ON
 if [[ ! $sample ]]; then
   part "random" 300 random_options
+  part "meshes" 1800 random_meshes
+  part "kills" 600 kills
   part "site" 900 site
   part "compile times" 480 tools/compile_times.py
   part "alone" 900 alone

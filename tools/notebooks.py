@@ -16,7 +16,8 @@ import sys
 PYTHON = pathlib.Path(__file__).resolve().parents[1] / "examples/ladder/python"
 NOTEBOOKS = PYTHON / "notebooks"
 CHAPTERS = {"1_single": "ladder", "2_ddp": "data_parallel", "3_ddp_overlapped": "data_parallel", "4_zero1": "zero",
-            "5_zero2": "zero", "6_zero3": "zero", "7_fsdp": "fsdp", "8_hsdp": "hsdp", "9_expert_parallel": "expert_parallelism"}
+            "5_zero2": "zero", "6_zero3": "zero", "7_fsdp": "fsdp", "8_hsdp": "hsdp", "9_expert_parallel": "expert_parallelism",
+            "10_tensor": "tensor_parallelism", "11_context": "context_parallelism", "12_pipeline": "pipeline_parallelism"}
 SETUP = """\
 import os, pathlib, sys, tempfile
 
@@ -40,7 +41,7 @@ def pieces_of(text):
 def sources_of(rung):
     """The files that a rung's output depends on."""
     text = (PYTHON / f"{rung}.py").read_text(encoding="utf-8")
-    return ["ladder", rung, *re.findall(r'import_module\("(\w+)"\)', text)]
+    return ["ladder", rung, *re.findall(r"^import (dense)$", text, re.M), *re.findall(r'import_module\("(\w+)"\)', text)]
 
 
 def hash_of(rung):

@@ -23,22 +23,14 @@ std::vector<DepthPart> parts_of_outputs(const JoinedParameters& weight, Transpos
   std::int64_t first = 0;
   for (const Parameter& layer : weight.parts()) {
     const std::int64_t outputs = layer.held_shape()[transpose == Transpose::yes ? 0 : 1];
-    const std::int64_t group = outputs / layer.cut().groups, share = group / count;
-    for (std::int64_t begin = first; begin < first + outputs; begin += group) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        parts[static_cast<std::size_t>(i)].push_back({begin + i * share, share});
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (const DepthRange& range : depths_of_part(outputs, layer.cut().groups, i, count)) {
+        parts[static_cast<std::size_t>(i)].push_back({first + range.first, range.count});
       }
     }
     first += outputs;
   }
   return parts;
-}
-
-/// Own rows of residual + (sums + bias), in `dtype`.
-Tensor rounded(const Tensor& sums, const Tensor& bias, const Tensor& residual, DType dtype) {
-  const Tensor y = activation(sums.shape(), dtype);
-  round_sum(y, sums, bias, residual);
-  return y;
 }
 
 }  // namespace
@@ -74,6 +66,13 @@ Tensor scatter_sums(const SharedAxis& axis, const Tensor& sums) {
   return own;
 }
 
+Tensor scatter_rounded(const SharedAxis& axis, const Tensor& sums, const Tensor& bias,
+                       const Tensor& residual, DType dtype) {
+  const Tensor own = scatter_sums(axis, sums), y = activation(own.shape(), dtype);
+  round_sum(y, own, bias, residual);
+  return y;
+}
+
 Tensor whole_columns(const SharedAxis& axis, const Tensor& own, std::int64_t columns) {
   if (axis == nullptr || axis->ranks() == 1) return own;
   const std::int64_t rows = own.size(0), each = own.size(1), ranks = axis->ranks();
@@ -98,13 +97,21 @@ void sum_over_ranks(const SharedAxis& axis, const Tensor& x) {
   if (axis->ranks() > 1) axis->all_reduce(x);
 }
 
+DepthPart depths_of_part(std::int64_t channels, std::int64_t groups, std::int64_t part,
+                         std::int64_t parts) {
+  const std::int64_t group = channels / groups, share = group / parts;
+  DepthPart depths;
+  for (std::int64_t g = 0; g < groups; ++g) depths.push_back({g * group + part * share, share});
+  return depths;
+}
+
 Tensor sum_over_inputs(const SharedAxis& axis, const Tensor& x, const Tensor& weight,
                        Transpose transpose_weight, const Tensor& bias, const Tensor& residual) {
   const std::int64_t outputs = weight.size(transpose_weight == Transpose::yes ? 0 : 1);
   const Tensor sums = activation({x.size(0), outputs}, statistics_dtype(x.dtype()));
   matmul_in_parts(sums, x, weight, Transpose::no, transpose_weight,
                   equal_depth_parts(x.size(1), axis->own_parts()));
-  return rounded(scatter_sums(axis, sums), bias, residual, x.dtype());
+  return scatter_rounded(axis, sums, bias, residual, x.dtype());
 }
 
 Tensor sum_over_outputs(const SharedAxis& axis, const Tensor& dy, const JoinedParameters& weight,
@@ -114,12 +121,14 @@ Tensor sum_over_outputs(const SharedAxis& axis, const Tensor& dy, const JoinedPa
   const Tensor sums = activation({dy.size(0), inputs}, statistics_dtype(dy.dtype()));
   matmul_in_parts(sums, dy, data, Transpose::no, opposite(transpose_weight),
                   parts_of_outputs(weight, transpose_weight, axis->own_parts()));
-  return rounded(scatter_sums(axis, sums), {}, received, dy.dtype());
+  return scatter_rounded(axis, sums, {}, received, dy.dtype());
 }
 
 std::int64_t row_leaves(const SharedAxis& axis) {
   if (axis == nullptr || !axis->shares_rows()) return token_leaves();
-  return context_axis() == nullptr ? axis->own_parts() : token_leaves() / axis->ranks();
+  if (context_axis() == nullptr) return axis->own_parts();
+  // Without a grid tensor ranks share out one leaf.
+  return std::max(std::int64_t{1}, token_leaves() / axis->ranks());
 }
 
 namespace {

@@ -15,7 +15,7 @@
 #include "autograd/joined_parameters.h"
 #include "autograd/leaf_sum.h"
 #include "autograd/tensor_axis.h"
-#include "kernels/op.h"
+#include "kernels/matmul/parts.h"
 
 namespace tessera {
 
@@ -31,10 +31,19 @@ Tensor whole_rows(const SharedAxis& axis, const Tensor& own);
 Tensor own_rows(const SharedAxis& axis, const Tensor& whole);
 /// This rank's rows of the sum over ranks of their `sums` [N, C] f32 (f64). A collective.
 Tensor scatter_sums(const SharedAxis& axis, const Tensor& sums);
+/// This rank's rows of residual + (the sum over ranks of `sums` + bias), in `dtype`. bias and residual may be
+/// undefined. A collective.
+Tensor scatter_rounded(const SharedAxis& axis, const Tensor& sums, const Tensor& bias,
+                       const Tensor& residual, DType dtype);
 /// The columns [n, `columns`] of all ranks, from this one's [n, padded]. A collective.
 Tensor whole_columns(const SharedAxis& axis, const Tensor& own, std::int64_t columns);
 /// x = the sum over ranks of x, f32 or f64. A collective.
 void sum_over_ranks(const SharedAxis& axis, const Tensor& x);
+
+/// The depths of part `part` of `parts` in a sum over `channels` channels, which are `groups` equal groups: an
+/// equal share of every group.
+DepthPart depths_of_part(std::int64_t channels, std::int64_t groups, std::int64_t part,
+                         std::int64_t parts);
 
 /// y [own rows, O] = residual + (x weight + bias), with the inputs I divided: x [N, I] and the weight have
 /// the rank's. bias [O] and residual, of y's shape, may be undefined. A collective.

@@ -8,6 +8,7 @@
 #include "autograd/joined_parameters.h"
 #include "autograd/leaf_sum.h"
 #include "autograd/operations/divided.h"
+#include "autograd/operations/shared_pieces.h"
 #include "kernels/bias/op.h"
 #include "kernels/embedding/op.h"
 #include "kernels/linear/op.h"
@@ -232,7 +233,8 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
   };
   const bool uses_parameters = weight.trainable() || bias.trainable();
   if (!residual.defined()) {
-    return adding_differentiable(y.reshape(shape), x, uses_parameters, input_gradient);
+    Variable result = adding_differentiable(y.reshape(shape), x, uses_parameters, input_gradient);
+    return divided == Divided::outputs ? whole_pieces(std::move(result), weight) : result;
   }
   return differentiable(y.reshape(shape), {x, residual}, uses_parameters,
                         [input_gradient](const Tensor& dy) -> Gradients {

@@ -15,7 +15,7 @@ namespace {
 /// Brings rows to the ranks of their experts, and back.
 class Exchange final : public ExpertExchange {
  public:
-  explicit Exchange(Communicator& ranks) : group_(ranks) {}
+  explicit Exchange(Communicator& ranks) : ExpertExchange({}), group_(ranks) {}
 
   int ranks() const override { return group_.size(); }
   int rank() const override { return group_.rank(); }
@@ -26,12 +26,14 @@ class Exchange final : public ExpertExchange {
     return received.to_vector<std::int32_t>();
   }
 
-  void move(const Tensor& received, const std::vector<std::int64_t>& received_rows,
-            const Tensor& sent, const std::vector<std::int64_t>& sent_rows) override {
-    group_.all_to_all_parts({received, elements_of(received_rows, received.size(1))},
-                            {sent, elements_of(sent_rows, sent.size(1))},
-                            context().compute_stream());
+  Event move(const Tensor& received, const std::vector<std::int64_t>& received_rows,
+             const Tensor& sent, const std::vector<std::int64_t>& sent_rows) override {
+    return group_.all_to_all_parts({received, elements_of(received_rows, received.size(1))},
+                                   {sent, elements_of(sent_rows, sent.size(1))},
+                                   context().compute_stream());
   }
+
+  void wait(const Event&) override {}  // the compute stream moves the rows
 
  private:
   static std::vector<std::int64_t> elements_of(std::vector<std::int64_t> rows, std::int64_t width) {

@@ -53,13 +53,14 @@ void update(P* __restrict__ p, S* __restrict__ m, S* __restrict__ v, const T* __
   }
 }
 
-/// The same for elements that draw random words: a Philox block serves four neighbours.
+/// The same for neighbours of the parameter that draw random words, from its element `first` on: a Philox
+/// block serves four of them.
 template <typename P, typename S, typename T>
-void update_at_random(const AdamWTensors& t, const AdamWFactors& f, std::int64_t begin,
-                      std::int64_t end) {
+void update_at_random(const AdamWTensors& t, const AdamWFactors& f, std::int64_t first,
+                      std::int64_t begin, std::int64_t end) {
   std::uint32_t words[kWordsAtOnce], of_moments[kWordsAtOnce];
-  while (begin < end) {
-    const auto index = static_cast<std::uint64_t>(t.first + begin);
+  for (first -= begin; begin < end;) {
+    const auto index = static_cast<std::uint64_t>(first + begin);
     const std::uint64_t block = index / kBlockWords, skipped = index % kBlockWords;
     if constexpr (!std::is_same_v<P, float>) fill_words(words, t.rounding, block);
     if constexpr (!std::is_same_v<S, float>) {
@@ -81,7 +82,10 @@ void update(const AdamWTensors& t, AdamWFactors factors, std::int64_t begin, std
       update(t.p.data<P>(), t.m.data<S>(), t.v.data<S>(), t.gradient.data<T>(), begin, end, factors,
              nullptr, nullptr);
     } else {
-      update_at_random<P, S, T>(t, factors, begin, end);
+      t.elements.from(begin).for_each_run(
+          end - begin, [&](std::int64_t first, std::int64_t offset, std::int64_t count) {
+            update_at_random<P, S, T>(t, factors, first, begin + offset, begin + offset + count);
+          });
     }
   });
 }

@@ -31,16 +31,36 @@ struct Words {
 template <>
 struct Words<true> {
   gpu::RandomWords random;
-  std::int64_t first;  // index of element 0 in the random sequence
+  Elements elements;
 
-  explicit Words(const AdamWTensors& t) : random(t.rounding), first(t.first) {}
+  explicit Words(const AdamWTensors& t) : random(t.rounding), elements(t.elements) {}
   Words() = default;
 
-  // Words i to i + 3 of the sequence that begins at `base`, from one Philox block or two.
+  // The words of elements i to i + 3, in the sequence that begins at `base`.
   __device__ void draw(unsigned (&words)[4], std::int64_t i, std::uint64_t base) const {
-    const std::uint64_t index = base + first + i;
+    const std::int64_t at = elements.skip + i, begun = at < elements.run ? 0 : at / elements.run;
+    const std::int64_t place = at - begun * elements.run;
+    const std::uint64_t index = base + elements.first + begun * elements.stride + place;
+    if (place + 3 < elements.run) return draw_neighbours(words, index);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {  // the run ends within the four
+      const std::int64_t runs = (at + j) / elements.run;
+      words[j] =
+          word(base + elements.first + runs * elements.stride + (at + j - runs * elements.run));
+    }
+  }
+
+ private:
+  __device__ unsigned word(std::uint64_t index) const {
+    const uint4 block = random.block(index / 4);
+    const unsigned place = index % 4;
+    return place == 0 ? block.x : place == 1 ? block.y : place == 2 ? block.z : block.w;
+  }
+
+  // Words from `index` on, from one Philox block or two.
+  __device__ void draw_neighbours(unsigned (&words)[4], std::uint64_t index) const {
     const uint4 a = random.block(index / 4);
-    const unsigned skipped = index % 4;  // the same for all quads of a tensor
+    const unsigned skipped = index % 4;
     const uint4 b = skipped == 0 ? a : random.block(index / 4 + 1);
     unsigned both[7] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z};
 #pragma unroll

@@ -24,8 +24,8 @@
 // A value that bf16 holds exactly stays, and so do infinity and NaN. A finite value stays finite: one
 // above the largest finite bf16 becomes that one. Moments in bf16 are rounded in the same way: near 1,
 // beta2 changes v by less than half a step of bf16. The update of p uses them before they are
-// rounded. The random bits are a function of the element's address. Element i takes
-// the word rounding.bits(first + i) for p, and the word 2^63 further on for m (its upper half) and
+// rounded. The random bits are a function of the element's address. Element e of the
+// parameter takes the word rounding.bits(e) for p, and the word 2^63 further on for m (its upper half) and
 // v (its lower half).
 //
 // Clipping knows its factor only on the device. gradient_scale is then a tensor [1] f32. If it is
@@ -36,6 +36,7 @@
 #include <span>
 
 #include "kernels/op.h"
+#include "runtime/elements.h"
 #include "runtime/random.h"
 
 namespace tessera {
@@ -49,9 +50,9 @@ struct AdamWTensors {
   bool decay = true;
   /// For p or moments in bf16: a random sequence, another one for every parameter and step.
   RandomStream rounding = {};
-  /// For these, too: index of the range's first element in the parameter. With it the bits do not
-  /// depend on how the parameter is cut into ranges.
-  std::int64_t first = 0;
+  /// For these, too: the parameter's elements that the range has. With them the bits do not depend on
+  /// how the parameter is cut into ranges and columns.
+  Elements elements = {};
 };
 
 /// The words of `rounding` that round the moments begin here.

@@ -88,6 +88,33 @@ void multiply_rows(Out c, const Tensor& a, const Tensor& b, const Groups& groups
                           .rows = a.size(0)});
 }
 
+/// c (+)= the products over the depths of one range.
+void multiply_range(Out c, const Tensor& a, const Tensor& b, const Groups& groups, bool transposed,
+                    const DepthRange& range, bool accumulate) {
+  const std::int64_t K = a.size(1), N = c.size(1), matrices = b.size(0);
+  std::vector<Product> products;
+  for_each_expert(groups, [&](std::int64_t e) {
+    products.push_back({.M = groups.count(e),
+                        .N = N,
+                        .K = range.count,
+                        .a = element(a, groups.first(e) * K + range.first),
+                        .b = element(b, e % matrices * K * N + range.first * (transposed ? 1 : N)),
+                        .c = element(c, groups.first(e) * N),
+                        .a_row = K,
+                        .b_row = transposed ? K : N,
+                        .c_row = N});
+  });
+  multiply_by_panels(products, {.in = a.dtype(),
+                                .out = c.dtype(),
+                                .transpose_b = transposed,
+                                .accumulate = accumulate,
+                                .M = a.size(0),
+                                .N = N,
+                                .K = range.count,
+                                .count = groups.experts,
+                                .rows = a.size(0)});
+}
+
 /// The weights' products of the experts with at most `most` rows.
 void multiply_weight(Out c, const Tensor& a, const Tensor& b, const Groups& groups,
                      Accumulate accumulate, std::int64_t most) {
@@ -141,6 +168,16 @@ void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offse
   const Tensor sums = Tensor::empty(c.shape(), DType::f32);
   multiply_rows(sums, a, b, groups, transposed);
   narrow(to, sums.slice(0, groups.end()), Accumulate::no);
+}
+
+void grouped_matmul_part(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                         Transpose transpose_b, const DepthPart& depths) {
+  const Groups groups(offsets, a.size(0));
+  if (c.numel() == 0) return;
+  const CategoryScope scope(Category::workspace);
+  for (const DepthRange& range : depths) {
+    multiply_range(c, a, b, groups, transpose_b == Transpose::yes, range, &range != depths.data());
+  }
 }
 
 void grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,

@@ -74,6 +74,10 @@ __global__ void __launch_bounds__(gpu::kThreads) general_kernel(Problem<T, U> pr
 template <typename T, typename U>
 bool suits_tensor_cores(const Problem<T, U>& problem) {
   const std::int64_t rows = problem.of_weights ? problem.M : problem.K;
+  constexpr std::int64_t kWidth = gpu::Vector<T>::kSize;
+  if (!problem.of_weights && (problem.first_depth % kWidth != 0 || problem.depths % kWidth != 0)) {
+    return false;
+  }
   return gpu::is_vectorizable(problem.a, rows) && gpu::is_vectorizable(problem.b, problem.N) &&
          gpu::is_vectorizable(problem.c, problem.N);
 }
@@ -91,13 +95,13 @@ void multiply(const Problem<T, U>& problem) {
 }
 
 /// The products of rows. Without offsets one expert has all of them.
-template <typename T>
-Problem<T, T> problem_of_rows(const Tensor& c, const Tensor& a, const Tensor& b,
+template <typename T, typename U = T>
+Problem<T, U> problem_of_rows(const Tensor& c, const Tensor& a, const Tensor& b,
                               const Tensor& offsets, Transpose transpose_b) {
   const bool grouped = offsets.defined();
   return {.a = a.data<T>(),
           .b = b.data<T>(),
-          .c = c.data<T>(),
+          .c = c.data<U>(),
           .offsets = grouped ? offsets.data<std::int32_t>() : nullptr,
           .experts = grouped ? static_cast<int>(offsets.numel() - 1) : 1,
           .matrices = static_cast<int>(b.size(0)),
@@ -105,6 +109,8 @@ Problem<T, T> problem_of_rows(const Tensor& c, const Tensor& a, const Tensor& b,
           .M = 0,
           .N = c.size(1),
           .K = a.size(1),
+          .first_depth = 0,
+          .depths = a.size(1),
           .of_weights = false,
           .transpose_b = transpose_b == Transpose::yes,
           .accumulate = false};
@@ -117,6 +123,20 @@ void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offse
   if (c.numel() == 0 || b.size(0) == 0) return;
   gpu::visit(c.dtype(), [&](auto type) {
     multiply(problem_of_rows<decltype(type)>(c, a, b, offsets, transpose_b));
+  });
+}
+
+void grouped_matmul_part(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                         Transpose transpose_b, const DepthPart& depths) {
+  if (c.numel() == 0 || b.size(0) == 0) return;
+  gpu::visit(a.dtype(), [&](auto type) {
+    auto problem = problem_of_rows<decltype(type), float>(c, a, b, offsets, transpose_b);
+    for (const DepthRange& range : depths) {
+      problem.first_depth = range.first;
+      problem.depths = range.count;
+      multiply(problem);
+      problem.accumulate = true;
+    }
   });
 }
 
@@ -157,6 +177,8 @@ void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor
                              .M = c.size(1),
                              .N = c.size(2),
                              .K = 0,
+                             .first_depth = 0,
+                             .depths = 0,
                              .of_weights = true,
                              .transpose_b = false,
                              .accumulate = accumulate == Accumulate::yes});

@@ -80,9 +80,10 @@ struct Problem {
   U* gated = nullptr;           // [P, N / 2]: SwiGLU of c's rows, which are gate and up
   const std::int32_t* offsets;  // null: one expert has all P rows (Hopper's kernel only)
   int experts;
-  int matrices;          // of b: expert e takes e mod so many
-  std::int64_t P;        // dispatched rows, at most
-  std::int64_t M, N, K;  // M of the weights only, K of the rows only
+  int matrices;                      // of b: expert e takes e mod so many
+  std::int64_t P;                    // dispatched rows, at most
+  std::int64_t M, N, K;              // M of the weights only, K of the rows only
+  std::int64_t first_depth, depths;  // of K, of the rows only
   bool of_weights;
   bool transpose_b;
   bool accumulate;
@@ -116,10 +117,11 @@ struct Problem {
     const TileOfExpert tile = find_tile(offsets, experts, side, blockIdx.x / across);
     if (tile.expert < 0) return false;
     const std::int64_t first = offsets[tile.expert];
-    product.a = {a + first * K, K, true};
-    product.b = {b + tile.expert % matrices * K * N, transpose_b ? K : N, transpose_b};
+    product.a = {a + first * K + first_depth, K, true};
+    product.b = {b + tile.expert % matrices * K * N + first_depth * (transpose_b ? 1 : N),
+                 transpose_b ? K : N, transpose_b};
     product.c = c + first * N;
-    product.rows = offsets[tile.expert + 1] - first, product.columns = N, product.depth = K;
+    product.rows = offsets[tile.expert + 1] - first, product.columns = N, product.depth = depths;
     product.row = tile.tile * side;
     return true;
   }

@@ -25,7 +25,7 @@ void check_groups(std::string_view op, const Argument& rows, const Tensor& offse
 void check_rows(std::string_view op, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                 Transpose transpose_b) {
   check_on_one_device(op, {{"c", c}, {"a", a}, {"b", b}, {"offsets", offsets}});
-  check_same_floating(op, {{"c", c}, {"a", a}, {"b", b}});
+  check_same_floating(op, {{"a", a}, {"b", b}});
   check_rank(op, {"b", b}, 3);
   const std::int64_t E = b.size(0), groups = E == 0 ? 0 : std::max(E, offsets.numel() - 1);
   check_groups(op, {"a", a}, offsets, groups);
@@ -45,13 +45,30 @@ void check_rows(std::string_view op, Out c, const Tensor& a, const Tensor& b, co
 void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                     Transpose transpose_b) {
   constexpr std::string_view op = "grouped_matmul";
+  check_same_floating(op, {{"c", c}, {"a", a}});
   check_rows(op, c, a, b, offsets, transpose_b);
   run_on<cpu::grouped_matmul, cuda::grouped_matmul>(c.device(), op, c, a, b, offsets, transpose_b);
+}
+
+void grouped_matmul_part(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                         Transpose transpose_b, const DepthPart& depths) {
+  constexpr std::string_view op = "grouped_matmul_part";
+  check_rows(op, c, a, b, offsets, transpose_b);
+  check_dtype(op, {"c", c}, statistics_dtype(a.dtype()));
+  check(!depths.empty(), "{}: the part has no range; it needs at least one", op);
+  for (const DepthRange& range : depths) {
+    check(range.first >= 0 && range.count >= 1 && range.count <= a.size(1) - range.first,
+          "{}: a range has {} depths from {} on; it needs at least one depth, within the {} of a",
+          op, range.count, range.first, a.size(1));
+  }
+  run_on<cpu::grouped_matmul_part, cuda::grouped_matmul_part>(c.device(), op, c, a, b, offsets,
+                                                              transpose_b, depths);
 }
 
 void grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Transpose transpose_b) {
   constexpr std::string_view op = "grouped_matmul_swiglu";
+  check_same_floating(op, {{"c", c}, {"a", a}});
   check_rows(op, c, a, b, offsets, transpose_b);
   check_gate_up(op, {"c", c}, {"y", y});
   check_apart(op, {"y", y}, {"a", a});

@@ -5,12 +5,14 @@
 //
 //   grouped_matmul          c[rows of e] = a[rows of e] op(b_e)
 //                           a [P, K], op(b_e) [K, N], c [P, N]; b [E, K, N], or [E, N, K] transposed
-//   grouped_matmul_swiglu   the same, and y = silu(gate) * up (swiglu/op.h)
+//   grouped_matmul_part     c[rows of e] = the part of these sums over some depths, in f32 (f64 for f64)
+//                           depths: ranges of [0, K), added in their order (matmul/parts.h)
+//   grouped_matmul_swiglu   the first, and y = silu(gate) * up (swiglu/op.h)
 //                           c's columns are gate, then up; y [P, N / 2]
 //   grouped_matmul_weight   c_e = a[rows of e]^T b[rows of e], or c_e += ...
 //                           a [P, M], b [P, N], c [E, M, N]
 //
-// The first two also take several groups of rows per expert, as of tokens from several ranks: with
+// The first three also take several groups of rows per expert, as of tokens from several ranks: with
 // offsets [G E + 1] group i has the rows [offsets[i], offsets[i + 1]) and takes matrix i mod E.
 //
 // offsets [E + 1] i32 ascend from 0; rows from offsets[E] on are neither read nor written (but y's may
@@ -24,7 +26,7 @@
 // and with weights [E, in, out] y = (x, W), dx = (dy, W, transposed), dW = (x, dy).
 //
 // All tensors have one floating dtype; c of grouped_matmul_weight may be f32 while a and b have 16
-// bits. Sums are f32 (f64 for f64), rounded once. y has the bits of a separate swiglu: it is a step of
+// bits. Sums are f32 (f64 for f64), rounded once. A part is not rounded. y has the bits of a separate swiglu: it is a step of
 // the product on the CPU (matmul/cpu/steps.h), and on a GPU where Hopper's kernel multiplies.
 //
 // On the CPU an expert's bits depend neither on the number of threads nor on the other experts
@@ -33,12 +35,14 @@
 // host does not know the counts.
 #pragma once
 
-#include "kernels/op.h"
+#include "kernels/matmul/parts.h"
 
 namespace tessera {
 
 void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                     Transpose transpose_b = Transpose::no);
+void grouped_matmul_part(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
+                         Transpose transpose_b, const DepthPart& depths);
 void grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Transpose transpose_b = Transpose::no);
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
@@ -46,11 +50,13 @@ void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor
 
 namespace cpu {
 decltype(tessera::grouped_matmul) grouped_matmul;
+decltype(tessera::grouped_matmul_part) grouped_matmul_part;
 decltype(tessera::grouped_matmul_swiglu) grouped_matmul_swiglu;
 decltype(tessera::grouped_matmul_weight) grouped_matmul_weight;
 }  // namespace cpu
 namespace cuda {
 decltype(tessera::grouped_matmul) grouped_matmul;
+decltype(tessera::grouped_matmul_part) grouped_matmul_part;
 /// As one launch. False, and nothing is done, if no kernel has both. Without offsets one matrix
 /// multiplies all rows: a dense layer.
 bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,

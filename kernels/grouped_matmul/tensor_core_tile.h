@@ -162,10 +162,8 @@ void multiply_on_tensor_cores(const Problem<T, U>& problem) {
                 problem);
   };
   if (problem.of_weights) return launch(tensor_core_kernel<T, U, false, false>);
-  if constexpr (std::is_same_v<T, U>) {
-    launch(problem.transpose_b ? tensor_core_kernel<T, U, true, true>
-                               : tensor_core_kernel<T, U, true, false>);
-  }
+  launch(problem.transpose_b ? tensor_core_kernel<T, U, true, true>
+                             : tensor_core_kernel<T, U, true, false>);
 }
 
 }  // namespace tessera::cuda::groups

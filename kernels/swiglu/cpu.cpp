@@ -99,19 +99,27 @@ void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Co
     const Slots<T> slots(places, weights);
     const Rows<T> to(y, 0), from(dy, 0), dg(dgate, 0), du(dup, 0), g(gate, 0), u(up, 0);
     const std::int64_t F = dy.size(1);
-    T* const sums = dweights.defined() ? dweights.data<T>() : nullptr;
-    parallel_for(dy.size(0), rows_of_chunk(dy), [&](std::int64_t begin, std::int64_t end) {
-      std::vector<T> h(static_cast<std::size_t>(F)), dh(h.size());  // in the first-level cache
-      for (std::int64_t slot = begin; slot < end; ++slot) {
-        const std::int64_t p = slots.place(slot);
-        const compute_t<T> weight = slots.weight(slot);
-        forward_row(h.data(), g[p], u[p], F);
-        if (sums != nullptr) store(sums[slot], dot(from[p], h.data(), F));
-        scale_row(dh.data(), from[p], weight, F);
-        backward_row(dg[p], du[p], dh.data(), g[p], u[p], F);
-        scale_row(to[p], h.data(), weight, F);
-      }
-    });
+    const auto run = [&](auto* sums, std::int64_t parts) {
+      const std::int64_t width = F / parts;
+      parallel_for(dy.size(0), rows_of_chunk(dy), [&](std::int64_t begin, std::int64_t end) {
+        std::vector<T> h(static_cast<std::size_t>(F)), dh(h.size());  // in the first-level cache
+        for (std::int64_t slot = begin; slot < end; ++slot) {
+          const std::int64_t p = slots.place(slot);
+          const compute_t<T> weight = slots.weight(slot);
+          forward_row(h.data(), g[p], u[p], F);
+          for (std::int64_t i = 0; sums != nullptr && i < parts; ++i) {
+            store(sums[i * dy.size(0) + slot],
+                  dot(from[p] + i * width, h.data() + i * width, width));
+          }
+          scale_row(dh.data(), from[p], weight, F);
+          backward_row(dg[p], du[p], dh.data(), g[p], u[p], F);
+          scale_row(to[p], h.data(), weight, F);
+        }
+      });
+    };
+    if (!dweights.defined()) return run(static_cast<T*>(nullptr), 1);
+    if (dweights.rank() == 2) return run(dweights.data<T>(), 1);
+    run(dweights.data<compute_t<T>>(), dweights.size(0));
   });
 }
 

@@ -74,41 +74,45 @@ __global__ void __launch_bounds__(kThreads)
   gpu::store_all(dup.at(n, column), u);
 }
 
-template <typename T>
+template <typename T, typename U>
 struct WeighedBackward {
   Rows<T> y, dgate, dup;
-  T* dweights;
+  U* dweights;  // of each part
   Rows<const T> dy, gate, up;
   Slots<T> slots;
-  std::int64_t columns;
+  std::int64_t columns;  // of a part
+  int parts;
 };
 
 /// A block has one row and runs along it. Each result is rounded where its own operation would store it.
-template <int kWidth, typename T>
-__global__ void __launch_bounds__(kThreads) weighed_backward_kernel(WeighedBackward<T> x) {
+template <int kWidth, typename T, typename U>
+__global__ void __launch_bounds__(kThreads) weighed_backward_kernel(WeighedBackward<T, U> x) {
   const std::int64_t slot = blockIdx.x, row = x.slots.place(slot);
   const float weight = x.slots.weight(slot);
-  float dot = 0.0f;
-  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kWidth; c < x.columns;
-       c += static_cast<std::int64_t>(blockDim.x) * kWidth) {
-    float d[kWidth], g[kWidth], u[kWidth], y[kWidth];
-    gpu::load_all(d, x.dy.at(row, c));
-    gpu::load_all(g, x.gate.at(row, c));
-    gpu::load_all(u, x.up.at(row, c));
+  for (int part = 0; part < x.parts; ++part) {
+    const std::int64_t first = part * x.columns;
+    float dot = 0.0f;
+    for (std::int64_t c = first + static_cast<std::int64_t>(threadIdx.x) * kWidth;
+         c < first + x.columns; c += static_cast<std::int64_t>(blockDim.x) * kWidth) {
+      float d[kWidth], g[kWidth], u[kWidth], y[kWidth];
+      gpu::load_all(d, x.dy.at(row, c));
+      gpu::load_all(g, x.gate.at(row, c));
+      gpu::load_all(u, x.up.at(row, c));
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      const float h = gpu::rounded<T>(gpu::swiglu(g[i], u[i]));
-      dot += d[i] * h;
-      y[i] = h * weight;
-      differentiate(g[i], u[i], gpu::rounded<T>(d[i] * weight));
+      for (int i = 0; i < kWidth; ++i) {
+        const float h = gpu::rounded<T>(gpu::swiglu(g[i], u[i]));
+        dot += d[i] * h;
+        y[i] = h * weight;
+        differentiate(g[i], u[i], gpu::rounded<T>(d[i] * weight));
+      }
+      gpu::store_all(x.y.at(row, c), y);
+      gpu::store_all(x.dgate.at(row, c), g);
+      gpu::store_all(x.dup.at(row, c), u);
     }
-    gpu::store_all(x.y.at(row, c), y);
-    gpu::store_all(x.dgate.at(row, c), g);
-    gpu::store_all(x.dup.at(row, c), u);
+    if (x.dweights == nullptr) continue;
+    dot = gpu::block_reduce<gpu::Sum>(dot);
+    if (threadIdx.x == 0) gpu::store(x.dweights[part * std::int64_t{gridDim.x} + slot], dot);
   }
-  if (x.dweights == nullptr) return;
-  dot = gpu::block_reduce<gpu::Sum>(dot);
-  if (threadIdx.x == 0) gpu::store(x.dweights[slot], dot);
 }
 
 }  // namespace
@@ -157,28 +161,36 @@ void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Co
   if (dy.size(0) == 0) return;
   gpu::visit(dy.dtype(), [&](auto type) {
     using T = decltype(type);
-    const std::int64_t columns = dy.size(1);
-    const WeighedBackward<T> x{.y = Rows<T>({y, 0, columns}),
-                               .dgate = Rows<T>(dgate),
-                               .dup = Rows<T>(dup),
-                               .dweights = gpu::pointer<T>(dweights),
-                               .dy = Rows<const T>({dy, 0, columns}),
-                               .gate = Rows<const T>(gate),
-                               .up = Rows<const T>(up),
-                               .slots = Slots<T>(places, weights),
-                               .columns = columns};
-    const auto launch = [&](auto kernel, int width) {
-      const std::int64_t threads =
-          std::clamp<std::int64_t>(round_up(columns / width, 32), 32, kThreads);
-      gpu::launch(kernel, dim3(static_cast<unsigned>(dy.size(0))),
-                  dim3(static_cast<unsigned>(threads)), 0, gpu::stream(), x);
+    const auto run = [&](auto* sums, std::int64_t parts) {
+      using U = std::remove_pointer_t<decltype(sums)>;
+      const std::int64_t columns = dy.size(1), width = columns / parts;
+      const WeighedBackward<T, U> x{.y = Rows<T>({y, 0, columns}),
+                                    .dgate = Rows<T>(dgate),
+                                    .dup = Rows<T>(dup),
+                                    .dweights = sums,
+                                    .dy = Rows<const T>({dy, 0, columns}),
+                                    .gate = Rows<const T>(gate),
+                                    .up = Rows<const T>(up),
+                                    .slots = Slots<T>(places, weights),
+                                    .columns = width,
+                                    .parts = static_cast<int>(parts)};
+      const auto launch = [&](auto kernel, int vector) {
+        const std::int64_t threads =
+            std::clamp<std::int64_t>(round_up(width / vector, 32), 32, kThreads);
+        gpu::launch(kernel, dim3(static_cast<unsigned>(dy.size(0))),
+                    dim3(static_cast<unsigned>(threads)), 0, gpu::stream(), x);
+      };
+      constexpr int kWidth = gpu::Vector<T>::kSize;
+      const bool vectors = width % kWidth == 0 && x.y.is_vectorizable(columns) &&
+                           x.dgate.is_vectorizable(columns) && x.dup.is_vectorizable(columns) &&
+                           x.dy.is_vectorizable(columns) && x.gate.is_vectorizable(columns) &&
+                           x.up.is_vectorizable(columns);
+      vectors ? launch(weighed_backward_kernel<kWidth, T, U>, kWidth)
+              : launch(weighed_backward_kernel<1, T, U>, 1);
     };
-    constexpr int kWidth = gpu::Vector<T>::kSize;
-    const bool vectors = x.y.is_vectorizable(columns) && x.dgate.is_vectorizable(columns) &&
-                         x.dup.is_vectorizable(columns) && x.dy.is_vectorizable(columns) &&
-                         x.gate.is_vectorizable(columns) && x.up.is_vectorizable(columns);
-    vectors ? launch(weighed_backward_kernel<kWidth, T>, kWidth)
-            : launch(weighed_backward_kernel<1, T>, 1);
+    if (!dweights.defined()) return run(static_cast<T*>(nullptr), 1);
+    if (dweights.rank() == 2) return run(dweights.data<T>(), 1);
+    run(dweights.data<float>(), dweights.size(0));
   });
 }
 

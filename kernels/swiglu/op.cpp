@@ -77,6 +77,20 @@ void check_gradients(std::string_view op, const Columns& dgate, const Columns& d
   check_columns_same_or_apart(op, {"dup", dup}, {"up", up});
 }
 
+/// dweights is [N, k] as the weights, or has the sums over S equal parts of the columns.
+void check_weights_gradient(std::string_view op, const Tensor& dweights, const Tensor& weights,
+                            std::int64_t columns) {
+  if (dweights.rank() != 3) {
+    check_same_floating(op, {{"weights", weights}, {"dweights", dweights}});
+    return check_same_shape(op, {"dweights", dweights}, {"weights", weights});
+  }
+  const std::int64_t parts = dweights.size(0);
+  check_dtype(op, {"dweights", dweights}, statistics_dtype(weights.dtype()));
+  check_shape(op, {"dweights", dweights}, {parts, weights.size(0), weights.size(1)});
+  check(parts >= 1 && columns % parts == 0, "{}: dweights is {}; {} columns have no {} equal parts",
+        op, describe(dweights), columns, parts);
+}
+
 }  // namespace
 
 void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
@@ -121,9 +135,9 @@ void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Co
     check(y.size(0) == places.numel(),
           "{}: y is {} and places is {}; they must be [N k, F] and [N, k]", op, describe(y),
           describe(places));
-    check_same_floating(op, {{"y", y}, {"weights", weights}, {"dweights", dweights}});
+    check_same_floating(op, {{"y", y}, {"weights", weights}});
     check_same_shape(op, {"weights", weights}, {"places", places});
-    check_same_shape(op, {"dweights", dweights}, {"weights", weights});
+    check_weights_gradient(op, dweights, weights, y.size(1));
     for (const Argument& input : {Argument{"dy", dy}, {"weights", weights}, {"y", y}}) {
       check_apart(op, {"dweights", dweights}, input);
     }

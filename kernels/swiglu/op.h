@@ -20,6 +20,7 @@
 //
 //   dy, y [P, F]                       y may be dy
 //   places, weights, dweights [N, k]   undefined: no row is weighed, y = h
+//   dweights [S, N, k]                 f32 (f64 for f64): the sums over S equal parts of f, for each part
 //
 // The bits are those of swiglu_forward, weigh_backward and swiglu_backward, one after the other. On a
 // GPU dweights is added in another order if some of the tensors are not aligned.

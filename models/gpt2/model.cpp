@@ -32,7 +32,6 @@ class Block final : public DecoderBlock {
  public:
   Block(const std::string& name, std::int64_t layer, const Gpt2Config& config)
       : layer_(layer),
-        heads_(config.heads),
         gelu_(config.gelu),
         ln_1_(norm(name + ".ln_1", config)),
         c_attn_(conv1d(name + ".attn.c_attn", config.width, 3 * config.width, kInitialDeviation,
@@ -50,7 +49,7 @@ class Block final : public DecoderBlock {
                      mlp_c_proj_.weight} {}
 
   Variable forward(const Variable& x, const Pass& pass) const override {
-    const std::int64_t heads = heads_ / ranks_of(c_attn_.weight);
+    const std::int64_t heads = own_heads(c_attn_.weight);
     const Variable attended = attend(c_attn_(ln_1_(x)), heads, heads, pass, layer_);
     if (attn_dropout_.acts(pass.training)) {
       const auto [middle, normed] = ln_2_(x, attn_dropout_(attn_c_proj_(attended), pass.training));
@@ -76,7 +75,6 @@ class Block final : public DecoderBlock {
   }
 
   std::int64_t layer_;
-  std::int64_t heads_;
   GeluForm gelu_;
   LayerNorm ln_1_;
   Linear c_attn_;

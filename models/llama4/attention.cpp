@@ -30,6 +30,11 @@ Linear projection(const std::string& name, std::int64_t inputs, std::int64_t out
                 cut);
 }
 
+/// Heads of queries share those of keys and values.
+LayerCut heads_of_keys(const Llama4Config& config) {
+  return by_shared_outputs(config.kv_heads, config.heads / config.kv_heads, "head");
+}
+
 }  // namespace
 
 Llama4Positions::Llama4Positions(const Llama4Config& config)
@@ -42,27 +47,24 @@ Llama4Attention::Llama4Attention(const std::string& name, std::int64_t layer,
                                  const Llama4Config& config,
                                  std::shared_ptr<const Llama4Positions> positions)
     : layer_(layer),
-      heads_(config.heads),
-      kv_heads_(config.kv_heads),
       head_size_(shape_of(config).head_size),
       rope_(config.has_rope(layer)),
       qk_norm_(config.qk_norm),
       temperature_tuning_(config.temperature_tuning),
       norm_epsilon_(static_cast<float>(config.norm_epsilon)),
-      q_proj_(projection(name + ".q_proj", config.width, heads_ * head_size_, config,
-                         by_outputs(heads_, "head"))),
-      k_proj_(projection(name + ".k_proj", config.width, kv_heads_ * head_size_, config,
-                         by_outputs(kv_heads_, "head"))),
-      v_proj_(projection(name + ".v_proj", config.width, kv_heads_ * head_size_, config,
-                         by_outputs(kv_heads_, "head"))),
-      o_proj_(projection(name + ".o_proj", heads_ * head_size_, config.width, config,
-                         by_inputs(heads_, "head"))),
+      q_proj_(projection(name + ".q_proj", config.width, config.heads * head_size_, config,
+                         by_outputs(config.heads, "head"))),
+      k_proj_(projection(name + ".k_proj", config.width, config.kv_heads * head_size_, config,
+                         heads_of_keys(config))),
+      v_proj_(projection(name + ".v_proj", config.width, config.kv_heads * head_size_, config,
+                         heads_of_keys(config))),
+      o_proj_(projection(name + ".o_proj", config.heads * head_size_, config.width, config,
+                         by_inputs(config.heads, "head"))),
       positions_(std::move(positions)) {}
 
 Variable Llama4Attention::operator()(const Variable& x, const Pass& pass,
                                      const Variable& residual) const {
-  const std::int64_t ranks = ranks_of(o_proj_.weight);
-  const std::int64_t heads = heads_ / ranks, kv_heads = kv_heads_ / ranks;
+  const std::int64_t heads = own_heads(q_proj_.weight), kv_heads = own_heads(k_proj_.weight);
   Variable q = q_proj_(x), k = k_proj_(x);
   if (rope_) {
     q = rotated(std::move(q), heads, pass);

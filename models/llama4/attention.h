@@ -41,7 +41,7 @@ struct Llama4Attention final : Module {
   /// A projection's heads in a layer with RoPE.
   Variable rotated(Variable x, std::int64_t heads, const Pass& pass) const;
 
-  std::int64_t layer_, heads_, kv_heads_, head_size_;
+  std::int64_t layer_, head_size_;
   bool rope_, qk_norm_, temperature_tuning_;
   float norm_epsilon_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;

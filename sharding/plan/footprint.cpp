@@ -95,9 +95,9 @@ void add_tied_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
   const PipelinePlan& pipeline = plan.pipeline;
   const int place = plan.pipeline_rank(rank);
   std::int64_t weights = 0, gradients = 0;
-  for (const Parameter& parameter : pipeline.tied) {
-    weights += parameter.numel() * size(pipeline.message_dtype);
-    if (parameter.trainable()) gradients += 4 * parameter.numel();
+  for (const TiedPart& part : pipeline.tied) {
+    weights += part.shape.numel() * size(pipeline.message_dtype);
+    if (part.parameter.trainable()) gradients += 4 * part.leaves * part.shape.numel();
   }
   std::int64_t bytes = 0;
   if (place == 0) bytes = weights;
@@ -109,11 +109,10 @@ void add_tied_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
 void add_tied_copy(Footprint& footprint, const Plan& plan, int rank) {
   const PipelinePlan& pipeline = plan.pipeline;
   const int place = plan.pipeline_rank(rank);
-  const std::int64_t gradients = 4 * pipeline.tied_elements(/*trained_only=*/true);
-  if (place == 0) footprint.communication += pipeline.tied_slots() * gradients;
+  if (place == 0) footprint.communication += pipeline.tied_slots() * 4 * pipeline.tied_summands();
   if (place != pipeline.shape.ranks - 1) return;
-  footprint.parameters += pipeline.tied_elements(false) * size(pipeline.message_dtype);
-  footprint.gradients += gradients;
+  footprint.parameters += pipeline.tied_weights() * size(pipeline.message_dtype);
+  footprint.gradients += 4 * pipeline.tied_gradients();
 }
 
 /// Bytes that a rank sends in a step for the parameters of one group.
@@ -140,7 +139,7 @@ class GroupFootprint {
     for (const BucketLayout& bucket : group.buckets()) {
       elements_.push_back(bucket.elements);
       trained_.push_back(bucket.trainable_elements);
-      written_.push_back(group.expert_ranks() * bucket.trainable_elements);
+      written_.push_back(group.gradients_written * bucket.trainable_elements);
     }
   }
 
@@ -307,7 +306,7 @@ class GroupFootprint {
   const std::int64_t owned_frozen_;
   std::vector<std::int64_t> elements_;  // per bucket
   std::vector<std::int64_t> trained_;
-  std::vector<std::int64_t> written_;  // by backward: a gradient per source of rows
+  std::vector<std::int64_t> written_;  // by backward: GroupPlan::gradients_written
 };
 
 /// Whether the groups' bytes travel between the same ranks.

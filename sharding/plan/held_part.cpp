@@ -65,9 +65,12 @@ void check_cut(const Parameter& parameter, const CutSizes& sizes) {
         parameter.shape()[0], parameter.name());
   if (!is_divided(parameter, sizes) || parameter.cut().divided == Divided::vocabulary) return;
   const Cut& cut = parameter.cut();
-  check(cut.pieces % sizes.tensors == 0,
-        "sharding.tensor_parallel {} does not divide the {} {}s of '{}'", sizes.tensors, cut.pieces,
-        cut.piece, parameter.name());
+  const bool shares =
+      sizes.tensors % cut.pieces == 0 && cut.uses % (sizes.tensors / cut.pieces) == 0;
+  check(shares || cut.pieces % sizes.tensors == 0,
+        "sharding.tensor_parallel {} does not divide the {} {}s of '{}'{}", sizes.tensors,
+        cut.pieces, cut.piece, parameter.name(),
+        cut.uses > 1 ? ", nor can they be shared by so many ranks" : "");
   const std::int64_t channels = parameter.shape()[cut.dimension] / cut.groups;
   check(channels % sizes.sum_parts == 0, "sharding.grid {} does not divide the {} channels of '{}'",
         sizes.sum_parts, channels, parameter.name());

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "autograd/expert_exchange.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/enum_names.h"
@@ -77,6 +78,13 @@ std::string reshard_text(int reshard_group);
 /// Whether '*' in `pattern` can be filled in so that it equals `name`.
 bool matches_pattern(std::string_view pattern, std::string_view name);
 
+/// How ranks that share out the tokens of rows exchange keys and values: those of all heads of a layer at
+/// once, or of one head of keys at a time, while attention computes the one before.
+enum class KeyExchange { gather, heads };
+template <>
+inline constexpr EnumNames<KeyExchange> kEnumNames<KeyExchange> = {"context exchange",
+                                                                   {"gather", "heads"}};
+
 struct ShardingOptions {
   StrategyKind strategy = StrategyKind::single;
   /// fsdp and hsdp: slices of each bucket as one vector (FSDP1), not of every tensor (FSDP2).
@@ -87,10 +95,13 @@ struct ShardingOptions {
   /// Neighbouring ranks that share out the experts of each layer, each expert whole. The number of
   /// ranks is a multiple of this. 1: experts are placed like all other parameters.
   int expert_parallel = 1;
+  /// For expert parallelism. With `fast`, or with several pieces, bits depend on the choice.
+  ExpertChoices experts = {};
   /// Neighbouring ranks that share out the channels of every layer, its heads and the vocabulary.
   int tensor_parallel = 1;
   /// Ranks that share out the tokens of every row. For parameters they are data ranks.
   int context_parallel = 1;
+  KeyExchange key_exchange = KeyExchange::gather;
   /// Stages of the model, each on the ranks of one data-parallel job.
   int pipeline_parallel = 1;
   PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;

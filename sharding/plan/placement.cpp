@@ -104,6 +104,10 @@ void check_elastic(const ShardingOptions& options, int ranks) {
         "sharding.sum_replicas_once");
   check(all_reduced_in_f32(options),
         "train.elastic needs gradients sent in f32; leave out sharding.reduce_dtype");
+  check(
+      options.expert_parallel == 1 || !changes_sums(options.experts),
+      "train.elastic adds up the experts' gradients of each micro-batch over all ranks; leave out "
+      "sharding.expert_sums and sharding.expert_pieces");
 }
 
 /// Every rank's parts of a divided sum are a subtree.
@@ -318,6 +322,9 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
       "sharding.shard_size {} is no multiple of sharding.expert_parallel {}: the ranks that share "
       "out experts belong to one replica",
       options.shard_size, experts);
+  check(options.experts.pieces >= 1 &&
+            std::has_single_bit(static_cast<std::uint64_t>(options.experts.pieces)),
+        "sharding.expert_pieces {} is no power of two", options.experts.pieces);
   check(options.live_gathers >= 1, "sharding.live_gathers is {}; expected at least 1",
         options.live_gathers);
   check(options.master_dtype == DType::f32 || options.master_dtype == DType::bf16,

@@ -72,7 +72,8 @@ GroupPlan make_group(const Placement& placement, const std::vector<Bucket>& buck
                   .replicas = mesh.size_along(placement.replicate),
                   .cut = cut,
                   .masters = masters_of(placement),
-                  .gradients = gradient_case_of(placement, options, communicates)};
+                  .gradients = gradient_case_of(placement, options, communicates),
+                  .gradients_written = options.experts.sums == ExpertSums::exact ? cut.experts : 1};
   if (placement.parameters == Held::sharded) {
     const bool stays = placement.reshard == Reshard::never;
     group.gather_slots = Slots::assign(group.buckets(), stays ? 0 : options.live_gathers);
@@ -94,11 +95,6 @@ void check_cuts(const Units& units, const ShardingOptions& options) {
   for (const auto& unit : units) {
     for (const Parameter& parameter : unit->parameters()) {
       check_cut(parameter, sizes);
-      check(
-          !parameter.stacked() || options.tensor_parallel == 1,
-          "sharding.tensor_parallel {}: '{}' has experts, and ranks do not share out the channels "
-          "of experts; set sharding.expert_parallel instead",
-          options.tensor_parallel, parameter.name());
       has_experts = has_experts || parameter.stacked();
       is_cut = is_cut || is_divided(parameter, sizes);
     }
@@ -151,15 +147,16 @@ int stage_of_unit(const PipelinePlan& pipeline, int unit) {
   return static_cast<int>(found - pipeline.stages.begin());
 }
 
+/// Leaves of a row that each rank sums by itself.
+int token_leaves_of(const ShardingOptions& options) {
+  return options.grid > 0 ? options.grid / options.context_parallel : 1;
+}
+
 /// Raises Error unless the pipeline can have the ends of tied units on two ranks.
 void check_tied_ends(const ShardingOptions& options) {
   check(options.micro_batches == 1 || options.reduce_every_micro_batch,
         "sharding.reduce: tied embedding and head are on two stages of the pipeline, and their "
         "gradients are added after each micro-batch; choose every_micro_batch");
-  check(options.tensor_parallel == 1 && options.context_parallel == 1 && options.grid == 0,
-        "sharding.pipeline_parallel: tied embedding and head are on two stages of the pipeline, "
-        "which do not share out a table or its sums; leave out sharding.tensor_parallel, "
-        "sharding.context_parallel and sharding.grid, or take a model with a head of its weights");
 }
 
 PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int ranks) {
@@ -184,7 +181,13 @@ PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int
         "other micro-batches are in the same memory; set sharding.reduce=last_micro_batch");
   if (!units.front()->at_both_ends()) return pipeline;
   check_tied_ends(options);
-  pipeline.tied = units.front()->parameters();
+  const CutSizes sizes = {.tensors = options.tensor_parallel, .sum_parts = sum_parts_of(options)};
+  for (const Parameter& parameter : units.front()->parameters()) {
+    const bool is_table = parameter.cut().divided == Divided::vocabulary;
+    pipeline.tied.push_back({.parameter = parameter,
+                             .shape = held_shape(parameter, sizes),
+                             .leaves = is_table ? token_leaves_of(options) : 1});
+  }
   return pipeline;
 }
 
@@ -212,8 +215,12 @@ std::vector<int> bucket_starts(const PipelinePlan& pipeline) {
 void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trained) {
   const auto& [elements, forward_passes] = options.keys_and_values;
   plan.keys.assign(static_cast<std::size_t>(plan.pipeline.shape.ranks), {});
-  // Tensor ranks have the keys of their heads.
-  const std::int64_t of_ranks = elements / (plan.batch_ranks() * options.tensor_parallel);
+  // A tensor rank has the keys of its heads.
+  const Cut& cut = options.tensor_traffic.keys;
+  const HeldPieces held =
+      held_pieces(cut, options.tensor_parallel, sum_parts_of(options) / options.tensor_parallel);
+  const std::int64_t of_ranks =
+      elements / plan.batch_ranks() / cut.pieces * held.pieces * held.copies;
   for (int unit = 1; unit <= std::ssize(forward_passes); ++unit) {
     const int stage = stage_of_unit(plan.pipeline, unit);
     Plan::Keys& keys = plan.keys[static_cast<std::size_t>(plan.pipeline.rank_of(stage))];
@@ -225,8 +232,14 @@ void add_key_traffic(Plan& plan, const ShardingOptions& options, int lowest_trai
   plan.key_bytes = static_cast<std::int64_t>(size_of(options.compute_dtype));
 }
 
-/// The rows that the tensor ranks of each place along the pipeline exchange.
-void add_tensor_traffic(Plan& plan, const ShardingOptions& options) {
+bool has_experts(const Unit& unit) {
+  const std::vector<Parameter>& parameters = unit.parameters();
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const Parameter& parameter) { return parameter.stacked(); });
+}
+
+/// The rows that the tensor ranks of each place along the pipeline exchange. Block b is unit b + 1.
+void add_tensor_traffic(Plan& plan, const Units& units, const ShardingOptions& options) {
   TensorTraffic none = options.tensor_traffic;
   none.rows /= plan.micro_batches * plan.batch_ranks() * plan.context_ranks;
   none.forward_passes.clear();
@@ -238,7 +251,9 @@ void add_tensor_traffic(Plan& plan, const ShardingOptions& options) {
     TensorTraffic& traffic = plan.tensor_traffic[static_cast<std::size_t>(place)];
     const auto [first, last] = plan.pipeline.stages[static_cast<std::size_t>(stage)];
     for (int part = std::max(first, 1); part < last && part <= std::ssize(of_blocks); ++part) {
-      traffic.forward_passes.push_back(of_blocks[static_cast<std::size_t>(part - 1)]);
+      const bool mixture = has_experts(*units[static_cast<std::size_t>(part)]);
+      (mixture ? traffic.mixture_passes : traffic.forward_passes)
+          .push_back(of_blocks[static_cast<std::size_t>(part - 1)]);
     }
     if (stage == 0) traffic.embeds = true;
     if (plan.pipeline.is_last(stage)) traffic.has_head = true;
@@ -280,8 +295,12 @@ DType GroupPlan::own_dtype(const Parameter& parameter) const {
   return parameter.trainable() ? placement.master_dtype : placement.compute_dtype;
 }
 
+bool Plan::counts_choices(int rank) const {
+  return mesh.place(rank, "tensor") == 0;
+}
+
 bool Plan::counts_in_loss(int rank) const {
-  return mesh.place(rank, "tensor") == 0 && pipeline_rank(rank) == pipeline.shape.ranks - 1;
+  return counts_choices(rank) && pipeline_rank(rank) == pipeline.shape.ranks - 1;
 }
 
 int Plan::pipeline_rank(int rank) const {
@@ -305,6 +324,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
   Plan plan{.mesh = mesh_of(options, machine),
             .communicates = options.strategy != StrategyKind::single,
             .micro_batches = options.micro_batches,
+            .experts = options.experts,
             .elastic = options.elastic,
             .grid = options.grid > 0,
             .partial_sums = partial_sums_of(options),
@@ -313,7 +333,8 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .prefetch_in_backward = options.prefetch_in_backward,
             .counters = options.counters,
             .context_ranks = options.context_parallel,
-            .token_leaves = options.grid > 0 ? options.grid / options.context_parallel : 1};
+            .token_leaves = token_leaves_of(options),
+            .key_exchange = options.key_exchange};
   const std::vector<Placement> placements = placements_of(options, plan.mesh, machine.device);
   const std::vector<int> first = first_equal(placements);
   check(!units.empty(), "the model has no units");
@@ -338,7 +359,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
   for (const GroupPlan& group : plan.groups) check_tied_dtype(group, plan.pipeline);
   plan.norm_axes = norm_axes_of(plan);
   add_key_traffic(plan, options, lowest_trained_unit(units));
-  add_tensor_traffic(plan, options);
+  add_tensor_traffic(plan, units, options);
   return plan;
 }
 
@@ -445,6 +466,14 @@ std::string to_string(const Plan& plan) {
           "experts     1/{} of each layer's, whole; layout, parameters and masters "
           "are of these\n",
           group.expert_ranks());
+      if (plan.experts.sums == ExpertSums::fast) {
+        text += "sums        one gradient of an expert from the rows of all these ranks\n";
+      }
+      if (plan.experts.pieces > 1) {
+        text +=
+            fmt::format("rows        travel in {} pieces, one under the computation of another\n",
+                        plan.experts.pieces);
+      }
     }
     text += fmt::format("parameters  {}\n", parameters_of(group));
     text += fmt::format("masters     {}, {}\n", name_of(group.placement.master_dtype),

@@ -68,13 +68,15 @@ struct GroupPlan {
   GatherCounts gathers;
   Masters masters = Masters::in_buffer;
   GradientCase gradients = GradientCase::reduce_in_place;
+  /// Gradients of each parameter that backward writes: with ExpertSums::exact one for each rank that rows came
+  /// from.
+  int gradients_written = 1;
   Slots gradient_slots;
   /// The sum across replicas waits for the last micro-batch.
   bool sums_replicas_once = false;
 
   const std::vector<BucketLayout>& buckets() const { return partition.buckets(); }
-  /// Ranks that share out the experts of this group; 1 for other parameters. Backward writes this
-  /// many gradients of each parameter: one for each rank that rows came from.
+  /// Ranks that share out the experts of this group; 1 for other parameters.
   int expert_ranks() const { return cut.experts; }
   int bucket_count() const { return static_cast<int>(buckets().size()); }
   ReshardGroup reshard_group_of(int shard) const;
@@ -94,6 +96,8 @@ struct Plan {
   /// The gradient norm is a sum over the ranks along these axes; see counts_in_norm.
   Axes norm_axes;
   int micro_batches = 1;
+  /// As ShardingOptions::experts.
+  ExpertChoices experts = {};
   /// Parts of a sum that tensor ranks divide (TensorAxis).
   int sum_parts = 1;
   /// As ShardingOptions::elastic.
@@ -127,6 +131,7 @@ struct Plan {
   /// Whether rows are cut, for several ranks or for sums that do not depend on their number.
   bool cuts_rows() const { return context_ranks * token_leaves > 1; }
   TokenCut token_cut(int rank) const;
+  KeyExchange key_exchange = KeyExchange::gather;
   /// Elements of keys and values that the ranks of one batch rank gather in a step, and of their f32
   /// gradients that they reduce.
   struct Keys {
@@ -141,6 +146,9 @@ struct Plan {
   /// How many losses a rank contributes to the sum over ranks: one per micro-batch, or their sum. In
   /// trees of leaves a micro-batch is a subtree.
   int losses() const { return elastic || grid ? micro_batches : 1; }
+  /// Whether `rank` adds its routers' losses and counts to the sums over all ranks: of tensor ranks, which
+  /// route the same rows, the first.
+  bool counts_choices(int rank) const;
   /// Whether `rank` adds its losses to the sum over all ranks: of tensor ranks, which have the same
   /// losses, the first, in the last stage of a pipeline.
   bool counts_in_loss(int rank) const;

@@ -103,14 +103,26 @@ std::vector<PartRange> cut_stages(const Units& units, const std::string& rule, i
   return stages;
 }
 
-std::int64_t PipelinePlan::tied_place(const Parameter& parameter) {
-  return ceil_div(parameter.numel(), Partition::kAlignment) * Partition::kAlignment;
+std::int64_t TiedPart::place() const {
+  return ceil_div(shape.numel(), Partition::kAlignment) * Partition::kAlignment;
 }
 
-std::int64_t PipelinePlan::tied_elements(bool trained_only) const {
+std::int64_t PipelinePlan::tied_weights() const {
   std::int64_t elements = 0;
-  for (const Parameter& parameter : tied) {
-    if (parameter.trainable() || !trained_only) elements += tied_place(parameter);
+  for (const TiedPart& part : tied) elements += part.place();
+  return elements;
+}
+
+std::int64_t PipelinePlan::tied_gradients() const {
+  std::int64_t elements = 0;
+  for (const TiedPart& part : tied) elements += part.parameter.trainable() ? part.place() : 0;
+  return elements;
+}
+
+std::int64_t PipelinePlan::tied_summands() const {
+  std::int64_t elements = 0;
+  for (const TiedPart& part : tied) {
+    if (part.parameter.trainable()) elements += part.leaves * part.place();
   }
   return elements;
 }

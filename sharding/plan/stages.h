@@ -37,6 +37,19 @@ std::vector<std::int64_t> part_costs(const Units& units, int experts_per_token);
 std::vector<PartRange> cut_stages(const Units& units, const std::string& rule, int count,
                                   int experts_per_token);
 
+/// A parameter of tied ends, as a rank of the first or the last stage has it.
+struct TiedPart {
+  Parameter parameter;
+  /// Its part on a tensor rank (held_part.h).
+  Shape shape;
+  /// Gradients that the head leaves for it: one, or one of each leaf of a rank's tokens for the table, to
+  /// which the embedding adds first (Parameter::leave_leaf_gradients).
+  std::int64_t leaves = 1;
+
+  /// Elements of the memory for it.
+  std::int64_t place() const;
+};
+
 /// The pipeline of a plan. Without one there is one rank, and one stage of all parts.
 struct PipelinePlan {
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
@@ -50,7 +63,7 @@ struct PipelinePlan {
   DType message_dtype = DType::f32;
 
   /// The parameters of tied ends, which the last stage has a copy of; empty if the ends are not tied.
-  std::vector<Parameter> tied = {};
+  std::vector<TiedPart> tied = {};
 
   bool has_several() const { return shape.ranks > 1; }
   int stage_count() const { return static_cast<int>(stages.size()); }
@@ -62,9 +75,11 @@ struct PipelinePlan {
   bool sends_gradient(int stage) const { return stage > first_trained; }
   /// Whether gradients of weights have a pass of their own.
   bool splits_backward() const { return schedule == PipelineSchedule::zero_bubble; }
-  /// Elements of the memory for one of the tied parameters, and for all or the trained ones.
-  static std::int64_t tied_place(const Parameter& parameter);
-  std::int64_t tied_elements(bool trained_only) const;
+  /// Elements of the memory for the tied parameters, for the gradients of those that are trained, and for
+  /// all summands of these.
+  std::int64_t tied_weights() const;
+  std::int64_t tied_gradients() const;
+  std::int64_t tied_summands() const;
   /// Gradients of a head that may be on their way to the first stage. With as many as ranks no schedule waits
   /// for a slot in a circle.
   int tied_slots() const { return std::min(shape.ranks, shape.micro_batches); }

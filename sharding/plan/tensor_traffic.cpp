@@ -28,6 +28,31 @@ class Messages {
     bytes_.added += size * (elements - own);
     bytes_.copied += size * own * (ranks_ - 1);
   }
+  /// In each of `passes` forward passes a rank gathers the heads of keys and values that it shares with
+  /// others, and in backward it adds their gradients (autograd/operations/shared_pieces.h).
+  void shared_heads(int passes, int own_parts) {
+    const std::int64_t sharers = held_pieces(traffic_.keys, ranks_, own_parts).sharers;
+    const std::int64_t others = (sharers - 1) * traffic_.rows * 2 * traffic_.head_size / sharers;
+    bytes_.copied += passes * computed() * others;
+    bytes_.added += 4 * others;
+  }
+  /// A pair of products: one cut by outputs, then one cut by inputs, `passes` times forward and once
+  /// backward.
+  void pair(int passes) {
+    gather(passes);
+    scatter(passes, 4);
+    // Backward: the gradient of its result, its input again, and the input's gradient.
+    gather(2);
+    scatter(1, 4);
+  }
+  /// A mixture. The router reads all rows, forward and for its weight's gradient.
+  void mixture(int passes) {
+    gather(passes + 1);
+    gather(passes + (traffic_.experts.dispatches_again ? 2 : 1));
+    scatter(passes + 1, 4);
+    all_reduce(traffic_.rows * traffic_.experts.per_token, 4);  // the gradients of rows' weights
+    if (traffic_.experts.shared) pair(passes);
+  }
   /// Numbers that every rank sends to every other.
   void exchange(std::int64_t numbers) { bytes_.copied += 4 * numbers * (ranks_ - 1); }
   /// The gradients of a norm, which ranks form for their own rows.
@@ -56,17 +81,17 @@ class Messages {
 TensorTraffic::Bytes TensorTraffic::of_micro_batch(int ranks, int rank, int sum_parts,
                                                    int token_leaves) const {
   Messages messages(*this, ranks, rank, rows % sum_parts == 0);
-  for (const int passes : forward_passes) {
-    messages.gather(2 * passes);
-    messages.scatter(2 * passes, 4);
-    // Backward: for each pair the gradient of its result, its input again, and the input's gradient.
-    messages.gather(4);
-    messages.scatter(2, 4);
+  const auto add_layer = [&](int passes, bool has_experts) {
+    messages.pair(passes);
+    has_experts ? messages.mixture(passes) : messages.pair(passes);
     messages.norm();
     messages.norm();
-    if (head_norms == 0) continue;
+    messages.shared_heads(passes, sum_parts / ranks);
+    if (head_norms == 0) return;
     for (int leaf = 0; leaf < token_leaves; ++leaf) messages.all_reduce(head_norms, 4);
-  }
+  };
+  for (const int passes : forward_passes) add_layer(passes, false);
+  for (const int passes : mixture_passes) add_layer(passes, true);
   if (embeds) {  // its rows, and their gradient for each table
     messages.scatter(1, messages.computed());
     messages.gather(learns_positions ? 2 : 1);

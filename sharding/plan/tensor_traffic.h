@@ -1,13 +1,14 @@
 // TensorTraffic: the bytes that tensor-parallel ranks send each other.
 //
 // They follow from the shapes of a decoder. Each block has two pairs of products: one cut by outputs, then
-// one cut by inputs (autograd/operations/divided.h). docs/beyond.md derives the formula. It
-// counts a model of which every parameter is trained.
+// one cut by inputs (autograd/operations/divided.h). The second pair may be a mixture's experts.
+// docs/tensor_parallelism.md derives the formula. It counts a model with all parameters trained.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "autograd/cut.h"
 #include "runtime/dtype.h"
 
 namespace tessera {
@@ -19,10 +20,23 @@ struct TensorTraffic {
   /// For each layer, how often its forward pass runs in a micro-batch: twice if backward computes it
   /// again.
   std::vector<int> forward_passes = {};
+  /// The same for each layer with experts, which the plan sorts out by its units.
+  std::vector<int> mixture_passes = {};
+  struct Experts {
+    std::int64_t per_token = 0;
+    /// Whether every token takes a shared expert too.
+    bool shared = false;
+    /// Whether backward makes the dispatched rows again.
+    bool dispatches_again = true;
+  };
+  Experts experts = {};
   /// Parameters [width] of a norm: 2 with a bias.
   std::int64_t norm_vectors = 1;
   /// Elements of the norms of queries' and keys' heads; 0 without.
   std::int64_t head_norms = 0;
+  /// The cut of each layer's keys, and of its values, and the channels of a head.
+  Cut keys = {};
+  std::int64_t head_size = 0;
   /// Whether positions are learned.
   bool learns_positions = false;
   /// Whether the ranks have the embedding, and the head.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kCompute = "compute";
 constexpr const char* kData = "data";
-/// What a compute stream waits for that has no axis: other stages.
+/// The axis of a wait for other stages.
 constexpr const char* kOthers = "";
 constexpr double kNever = std::numeric_limits<double>::infinity();
 

@@ -7,7 +7,7 @@
 // clock assumes that all ranks with one log do the same at the same time, so none of them waits for a slower one.
 //
 // The stages of a pipeline do different things. Then there is a log for each stage, of ranks that are alike along
-// all other axes, and the clock runs the logs together. A collective whose group has ranks of several logs
+// all other axes, and the clock runs the logs together. A collective of ranks from several logs
 // begins when all of these have come to it.
 #pragma once
 
@@ -41,7 +41,7 @@ struct Timeline {
   double seconds = 0.0;
   /// The time for which the compute stream waits for transfers or makes them itself.
   double exposed = 0.0;
-  /// The same by the axis of the mesh whose ranks exchange: "tensor", "context", "expert", "pipeline", or "data" for
+  /// The same by the axis along which ranks exchange: "tensor", "context", "expert", "pipeline", or "data" for
   /// all others. "host" is for copies between a GPU and the host.
   std::map<std::string, double> exposed_by_axis;
   /// The time for which the compute stream waits for other stages, whose part of a transfer has not begun, or is

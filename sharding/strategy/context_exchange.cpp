@@ -1,20 +1,23 @@
 #include "sharding/strategy/context_exchange.h"
 
-#include "runtime/context.h"
-
 namespace tessera {
 
-void ContextExchange::all_gather(const std::vector<Tensor>& wholes) const {
-  if (group_ == nullptr) return;
-  const Span span("exposed communication");
-  group_->all_gather(wholes, context().compute_stream(), "keys and values");
+ContextExchange::~ContextExchange() {
+  if (groups_.keys != nullptr) keys_.enqueue([keys = groups_.keys] {});
+}
+
+Event ContextExchange::start_gather(const std::vector<Tensor>& wholes) const {
+  const Event filled = context().compute_stream().record();
+  if (groups_.keys == nullptr) return filled;
+  keys_.wait(filled);
+  return groups_.keys->all_gather(wholes, keys_, "keys and values");
 }
 
 void ContextExchange::reduce_scatter(const Tensor& part, const Tensor& whole) const {
-  if (group_ == nullptr) return part.copy_from(whole);
+  if (groups_.gradients == nullptr) return part.copy_from(whole);
   const Span span("exposed communication");
-  group_->reduce_scatter({part}, {whole}, context().compute_stream(),
-                         "gradients of keys and values");
+  groups_.gradients->reduce_scatter({part}, {whole}, context().compute_stream(),
+                                    "gradients of keys and values");
 }
 
 }  // namespace tessera

@@ -1,24 +1,38 @@
 // ContextExchange: the collectives of ranks that share out the tokens of rows, the mesh's axis "context".
 //
-// They run on the compute stream, because attention needs their results next. They have a communicator of
-// their own, since gathers and reductions of parameters use the communication stream meanwhile.
+// Keys and values have a stream, because those of a head travel while attention computes another one. Their
+// gradients are summed on the compute stream, since the next product needs them. Each has a communicator, as gathers
+// and reductions of parameters use the communication stream meanwhile.
 #pragma once
 
+#include <memory>
+
 #include "autograd/context_axis.h"
+#include "runtime/context.h"
 #include "sharding/comm/communicator.h"
 
 namespace tessera {
 
 class ContextExchange final : public ContextAxis {
  public:
-  /// `group`: the cut's ranks, only for this use. It must outlive this object; null for one rank.
-  ContextExchange(const TokenCut& cut, Communicator* group) : ContextAxis(cut), group_(group) {}
+  /// The cut's ranks, twice, only for these uses. `gradients` must outlive this object. Null for one rank.
+  struct Groups {
+    std::shared_ptr<Communicator> keys;
+    Communicator* gradients = nullptr;
+  };
+  ContextExchange(const TokenCut& cut, bool by_heads, const Groups& groups)
+      : ContextAxis(cut, by_heads),
+        groups_(groups),
+        keys_(context().side_stream("keys and values")) {}
+  /// A gather that is still queued keeps its communicator.
+  ~ContextExchange() override;
 
-  void all_gather(const std::vector<Tensor>& wholes) const override;
+  Event start_gather(const std::vector<Tensor>& wholes) const override;
   void reduce_scatter(const Tensor& part, const Tensor& whole) const override;
 
  private:
-  Communicator* const group_;
+  const Groups groups_;
+  Stream keys_;  // the stream of their messages
 };
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ GradientBuckets::GradientBuckets(const GroupResources& resources, GradientSums& 
   const bool own_buffers = has_own_buffer(group.gradients);
   std::vector<std::int64_t> elements;
   for (const BucketLayout& bucket : resources.buckets()) {
-    elements.push_back(sources() * bucket.trainable_elements);
+    elements.push_back(written() * bucket.trainable_elements);
   }
   {
     const CategoryScope category(own_buffers ? Category::gradients : Category::communication);
@@ -68,7 +68,7 @@ void GradientBuckets::open(int b) {
   mark("open gradients " + bucket(b).name);
   buffer.bucket = b;
   for (int p = 0; p < bucket(b).trained_count; ++p) {
-    bucket(b).parameters[p].open_gradients(windows_of(bucket(b), p, buffer.data, sources()));
+    bucket(b).parameters[p].open_gradients(windows_of(bucket(b), p, buffer.data, written()));
   }
   state.open = true;
 }
@@ -100,8 +100,8 @@ void GradientBuckets::reduce(int b) {
   mark("reduce " + bucket(b).name);
   const Stream& stream = communication_stream();
   stream.wait(context().compute_stream().record());
-  in_reduce_dtype(b, sources(), [&](const Tensor& all) {
-    const Tensor sent = queue_sum_of(sources(), all);
+  in_reduce_dtype(b, written(), [&](const Tensor& all) {
+    const Tensor sent = queue_sum_of(written(), all);
     resources_.exchange->reduce(bucket(b), sent, stream);
     if (!resources_.group.sums_replicas_once) {
       resources_.exchange->sum_replicas(bucket(b), sent, stream);
@@ -116,12 +116,12 @@ void GradientBuckets::reduce(int b) {
 }
 
 template <typename ExchangeCall>
-void GradientBuckets::in_reduce_dtype(int b, int sources, const ExchangeCall& exchange) {
+void GradientBuckets::in_reduce_dtype(int b, int written, const ExchangeCall& exchange) {
   if (resources_.exchange == nullptr) return;  // strategy single sends nothing
   const std::int64_t elements = bucket(b).trainable_elements;
-  const Tensor whole = buffer_of(b).data.slice(0, sources * elements);
+  const Tensor whole = buffer_of(b).data.slice(0, written * elements);
   if (!narrow_.defined()) return exchange(whole);
-  const Tensor sent = narrow_.slice(0, sources * elements);
+  const Tensor sent = narrow_.slice(0, written * elements);
   queue_copies({{.to = sent, .from = whole}});
   exchange(sent);
   queue_copies({{.to = whole.slice(0, elements), .from = sent.slice(0, elements)}});

@@ -52,11 +52,11 @@ class GradientBuckets {
   void accumulate(int bucket);
   /// Sums the shards' gradients across replicas, by way of the buffer.
   void sum_replicas(int bucket);
-  /// How many gradients of a bucket its buffer has: one for each rank that experts' rows came from.
-  int sources() const { return resources_.group.expert_ranks(); }
-  /// Runs `exchange` on `sources` such gradients in the reduce dtype. The first is the result.
+  /// How many gradients of a bucket its buffer has.
+  int written() const { return resources_.group.gradients_written; }
+  /// Runs `exchange` on `written` such gradients in the reduce dtype. The first is the result.
   template <typename ExchangeCall>
-  void in_reduce_dtype(int bucket, int sources, const ExchangeCall& exchange);
+  void in_reduce_dtype(int bucket, int written, const ExchangeCall& exchange);
   /// This rank's parts of the trained parameters, in the buffer.
   Tensors own_places(int bucket);
 

@@ -1,12 +1,14 @@
 #include "sharding/strategy/strategy.h"
 
+#include <set>
+
+#include "autograd/operations/shared_pieces.h"
 #include "autograd/variable.h"
 #include "runtime/capture.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
 #include "sharding/strategy/context_exchange.h"
-#include "sharding/strategy/expert_axis.h"
 #include "sharding/strategy/gradient_norm.h"
 #include "sharding/strategy/tensor_ranks.h"
 
@@ -52,17 +54,16 @@ Strategy::~Strategy() {
 }
 
 void Strategy::share_out_experts() {
-  std::shared_ptr<ExpertExchange> exchange;
   for (const GroupPlan& group : plan_.groups) {
     if (group.expert_ranks() == 1) continue;
-    if (exchange == nullptr) {
+    if (expert_axis_ == nullptr) {
       const auto number = [&](int rank) {
         return plan_.mesh.group_along(rank, group.placement.experts);
       };
-      exchange = std::make_shared<ExpertAxis>(communicators_.split(*world_, number));
+      expert_axis_ = std::make_shared<ExpertAxis>(world_->split(number), plan_.experts);
     }
     for (const BucketLayout& bucket : group.buckets()) {
-      for (const Parameter& parameter : bucket.parameters) parameter.share_out(exchange);
+      for (const Parameter& parameter : bucket.parameters) parameter.share_out(expert_axis_);
     }
   }
 }
@@ -75,23 +76,37 @@ void Strategy::share_out_tensors() {
         *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"tensor"}); });
   }
   const auto axis = std::make_shared<TensorRanks>(group, plan_.sum_parts);
+  std::set<std::int64_t> sharers;
   for (const GroupPlan& of : plan_.groups) {
     for (const BucketLayout& bucket : of.buckets()) {
       for (int p = 0; p < bucket.parameter_count(); ++p) {
-        bucket.parameters[p].share_out(axis, bucket.shapes[p]);
+        const Parameter& parameter = bucket.parameters[p];
+        parameter.share_out(axis, bucket.shapes[p]);
+        if (parameter.cut().divided == Divided::outputs)
+          sharers.insert(held_pieces_of(parameter).sharers);
       }
     }
+  }
+  sharers.erase(1);
+  for (const std::int64_t count : sharers) {
+    axis->add_sharers(communicators_.split(*world_, [&](int rank) {
+      const std::int64_t place = plan_.mesh.place(rank, "tensor");
+      return static_cast<int>(plan_.mesh.group_along(rank, {"tensor"}) * axis->ranks() +
+                              place / count);
+    }));
   }
 }
 
 void Strategy::share_out_tokens() {
   if (!plan_.cuts_rows()) return;
-  Communicator* group = nullptr;
+  ContextExchange::Groups groups;
   if (plan_.context_ranks > 1) {
-    group = &communicators_.split(
-        *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); });
+    const auto number = [&](int rank) { return plan_.mesh.group_along(rank, {"context"}); };
+    groups.keys = world_->split(number);
+    groups.gradients = &communicators_.split(*world_, number);
   }
-  context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), group);
+  const bool by_heads = plan_.key_exchange == KeyExchange::heads;
+  context_axis_ = std::make_shared<ContextExchange>(plan_.token_cut(rank_), by_heads, groups);
 }
 
 void Strategy::make_groups(std::uint64_t seed) {
@@ -142,6 +157,7 @@ Step Strategy::start_step() {
   ++protocol_.step;
   protocol_.phase = Phase::micro_batches;
   protocol_.finished = 0;
+  if (expert_axis_ != nullptr) expert_axis_->start();
   for (const auto& group : groups_) group->start_step();
   return Step(*this);
 }

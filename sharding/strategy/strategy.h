@@ -24,6 +24,7 @@
 #include "sharding/plan/plan.h"
 #include "sharding/shard.h"
 #include "sharding/share.h"
+#include "sharding/strategy/expert_axis.h"
 #include "sharding/strategy/parameter_group.h"
 #include "sharding/strategy/step.h"
 
@@ -102,6 +103,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   /// Whether the strategy queues work on the communication stream.
   bool uses_communication_stream_;
   std::shared_ptr<const ContextAxis> context_axis_;
+  /// The exchange of experts' rows; null where ranks do not share experts out.
+  std::shared_ptr<ExpertAxis> expert_axis_;
   StepProtocol protocol_;
 };
 

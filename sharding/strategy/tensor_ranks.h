@@ -4,6 +4,9 @@
 // a communicator of their own, since gathers and reductions use the communication stream meanwhile.
 #pragma once
 
+#include <map>
+#include <memory>
+
 #include "autograd/tensor_axis.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/plan/held_part.h"
@@ -22,9 +25,16 @@ class TensorRanks final : public TensorAxis {
   void all_gather(const Tensor& whole) override;
   void reduce_scatter(const Tensor& part, const Tensor& whole) override;
   void all_reduce(const Tensor& x) override;
+  TensorAxis& sharers(std::int64_t count) override { return *sharers_.at(count); }
+
+  /// `group`: this rank and its sharers, only for this use, as many as it has ranks.
+  void add_sharers(Communicator& group) {
+    sharers_[group.size()] = std::make_unique<TensorRanks>(&group, group.size());
+  }
 
  private:
   Communicator* const group_;
+  std::map<std::int64_t, std::unique_ptr<TensorRanks>> sharers_;  // by their number
 };
 
 /// The whole of a parameter, or of its experts on this rank, from the parts that the ranks of `group`

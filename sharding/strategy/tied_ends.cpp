@@ -12,23 +12,31 @@ namespace {
 /// The ranks of a pair, in the order of the world's.
 constexpr int kFirst = 0, kLast = 1;
 
-/// Tensors of the shapes of the parameters, in one block of memory.
-Tensors tensors_of(const std::vector<Parameter>& parameters, std::int64_t elements, DType dtype) {
+/// A tensor for each part, `count(part)` times, in one block of memory of so many elements.
+template <typename Count>
+std::vector<Tensors> tensors_of(const std::vector<TiedPart>& parts, std::int64_t elements,
+                                DType dtype, const Count& count) {
   const Tensor memory = Tensor::zeros({elements}, dtype);
-  Tensors tensors;
+  std::vector<Tensors> all;
   std::int64_t offset = 0;
-  for (const Parameter& parameter : parameters) {
-    tensors.push_back(
-        window_of(memory, Range{offset, parameter.numel()}).reshape(parameter.shape()));
-    offset += PipelinePlan::tied_place(parameter);
+  for (const TiedPart& part : parts) {
+    Tensors& tensors = all.emplace_back();
+    for (std::int64_t i = 0; i < count(part); ++i) {
+      tensors.push_back(window_of(memory, Range{offset, part.shape.numel()}).reshape(part.shape));
+      offset += part.place();
+    }
   }
-  return tensors;
+  return all;
 }
 
-std::vector<Parameter> trained(const Unit& unit) {
-  std::vector<Parameter> parameters = unit.parameters();
-  std::erase_if(parameters, [](const Parameter& parameter) { return !parameter.trainable(); });
-  return parameters;
+std::int64_t one(const TiedPart&) {
+  return 1;
+}
+
+Tensors joined(const std::vector<Tensors>& all) {
+  Tensors joined;
+  for (const Tensors& tensors : all) joined.insert(joined.end(), tensors.begin(), tensors.end());
+  return joined;
 }
 
 }  // namespace
@@ -50,22 +58,28 @@ TiedEnds::TiedEnds(const Plan& plan, Unit& unit, UnitHooks& hooks, Communicator&
   weights_stream_ = context().side_stream("tied weights");
   gradients_stream_ = context().side_stream("tied gradients");
   const PipelinePlan& pipeline = plan.pipeline;
+  trained_ = pipeline.tied;
+  std::erase_if(trained_, [](const TiedPart& part) { return !part.parameter.trainable(); });
   if (first_) {
     const CategoryScope category(Category::communication);
     for (int slot = 0; slot < pipeline.tied_slots(); ++slot) {
-      slots_.push_back({tensors_of(trained(unit), pipeline.tied_elements(true), DType::f32), {}});
+      slots_.push_back({tensors_of(trained_, pipeline.tied_summands(), DType::f32,
+                                   [](const TiedPart& part) { return part.leaves; }),
+                        {}});
     }
     return;
   }
   {
     const CategoryScope category(Category::parameters);
-    weights_ = tensors_of(unit.parameters(), pipeline.tied_elements(false), pipeline.message_dtype);
+    weights_ =
+        joined(tensors_of(pipeline.tied, pipeline.tied_weights(), pipeline.message_dtype, one));
   }
   const CategoryScope category(Category::gradients);
-  gradients_ = tensors_of(trained(unit), pipeline.tied_elements(true), DType::f32);
-  for (std::size_t i = 0; i < weights_.size(); ++i) unit.parameters()[i].open(weights_[i]);
-  for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    trained(unit)[i].open_gradient(gradients_[i]);
+  const Tensors gradients =
+      joined(tensors_of(trained_, pipeline.tied_gradients(), DType::f32, one));
+  for (std::size_t i = 0; i < weights_.size(); ++i) pipeline.tied[i].parameter.open(weights_[i]);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    trained_[i].parameter.open_gradient(gradients[i]);
   }
 }
 
@@ -110,7 +124,8 @@ void TiedEnds::start(bool trains) {
 void TiedEnds::receive_into(Slot& slot) {
   if (slot.gradients.empty() || received_ == plan_.micro_batches) return;
   ++received_;
-  send_or_receive(*gradients_pair_, slot.gradients, kLast, gradients_stream_, slot.received);
+  send_or_receive(*gradients_pair_, joined(slot.gradients), kLast, gradients_stream_,
+                  slot.received);
 }
 
 void TiedEnds::before_head(bool trains) {
@@ -118,26 +133,39 @@ void TiedEnds::before_head(bool trains) {
   wait_for_communication(weights_done_);
   if (!trains) return;
   wait_for_communication(gradients_sent_);
+  sent_.clear();
   for (const Parameter& parameter : unit_.parameters()) parameter.reset_gradient();
 }
 
 void TiedEnds::after_head() {
-  if (!last_ || gradients_.empty()) return;
-  for (const Parameter& parameter : trained(unit_)) {
-    if (!parameter.has_gradient()) parameter.gradient().zero();
+  if (!last_ || trained_.empty()) return;
+  for (const TiedPart& part : trained_) {
+    if (part.leaves > 1) {
+      for (const Tensor& leaf : part.parameter.take_leaf_gradients()) sent_.push_back(leaf);
+      continue;
+    }
+    if (!part.parameter.has_gradient()) part.parameter.gradient().zero();
+    sent_.push_back(part.parameter.gradient());
   }
-  send_or_receive(*gradients_pair_, gradients_, kLast, gradients_stream_, gradients_sent_);
+  send_or_receive(*gradients_pair_, sent_, kLast, gradients_stream_, gradients_sent_);
 }
 
 void TiedEnds::before_embedding_backward() {
-  if (!first_ || slots_.front().gradients.empty()) return;
+  if (!first_ || trained_.empty()) return;
   Slot& slot = slots_[static_cast<std::size_t>(consumed_++) % slots_.size()];
   wait_for_communication(slot.received);
   hooks_.before_backward(unit_);
-  const std::vector<Parameter> parameters = trained(unit_);
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i].gradient().copy_from(slot.gradients[i]);
-    parameters[i].next_contribution();  // the next one adds
+  const CategoryScope category(Category::activations);
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    const Parameter& parameter = trained_[i].parameter;
+    if (trained_[i].leaves > 1) {
+      Tensors leaves;  // the embedding adds to them while the slot receives the next ones
+      for (const Tensor& leaf : slot.gradients[i]) leaves.push_back(leaf.clone());
+      parameter.leave_leaf_gradients(std::move(leaves));
+      continue;
+    }
+    parameter.gradient().copy_from(slot.gradients[i].front());
+    parameter.next_contribution();  // the next one adds
   }
   receive_into(slot);
 }
@@ -145,6 +173,7 @@ void TiedEnds::before_embedding_backward() {
 void TiedEnds::finish() {
   wait_for_communication(weights_done_);
   wait_for_communication(gradients_sent_);
+  sent_.clear();
 }
 
 }  // namespace tessera

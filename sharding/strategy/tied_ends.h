@@ -2,8 +2,8 @@
 //
 // The first stage owns the unit. The last stage has a copy of its weights, which the first sends at the start of a
 // step, and a buffer for the gradients of the head. It sends them after each micro-batch, and the backward pass of
-// the embedding adds to them, as on one rank. So the sums have the same bits, and the unit is updated, counted and
-// saved once.
+// the embedding adds to them, as on one rank. With a grid the table has a gradient for each leaf of a rank's tokens,
+// and the embedding adds to each. So the sums have the same bits, and the unit is updated, counted and saved once.
 //
 // The first stage gets to a micro-batch later than the last stage, by as many passes as there are ranks. So many
 // gradients may be on their way, and it has a slot for each (PipelinePlan::tied_slots).
@@ -45,7 +45,7 @@ class TiedEnds {
 
  private:
   struct Slot {
-    Tensors gradients;
+    std::vector<Tensors> gradients;  // of the trained parameters
     std::optional<Event> received;
   };
 
@@ -60,7 +60,9 @@ class TiedEnds {
   /// Groups of a rank of the first stage and one of the last, alike along all other axes.
   std::shared_ptr<Communicator> weights_pair_, gradients_pair_;
   Stream weights_stream_, gradients_stream_;
-  Tensors weights_, gradients_;      // on the last stage
+  std::vector<TiedPart> trained_;
+  Tensors weights_;                  // on the last stage
+  Tensors sent_;                     // there, gradients that are on their way
   std::vector<Slot> slots_;          // on the first stage
   int received_ = 0, consumed_ = 0;  // micro-batches of this step
   std::optional<Event> weights_done_, gradients_sent_;

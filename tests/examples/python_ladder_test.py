@@ -16,7 +16,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TWINS = ROOT / "examples/ladder/python"
-RUNGS = ["1_single", "2_ddp", "3_ddp_overlapped", "4_zero1", "5_zero2", "6_zero3", "7_fsdp", "8_hsdp", "9_expert_parallel"]
+RUNGS = ["1_single", "2_ddp", "3_ddp_overlapped", "4_zero1", "5_zero2", "6_zero3", "7_fsdp", "8_hsdp", "9_expert_parallel",
+         "10_tensor", "11_context", "12_pipeline"]
 HOOKS = ("before_use", "after_use", "before_gradients", "after_gradients")
 LINE = re.compile(r"N = (\d)  loss (\S+) -> (\S+)  \S+  sent +(\d+)  held +(\d+)")
 ROW = 4 * 4 * (64 + 64 + 1 + 1) / 2  # bytes of a row and of its weight, there and back, in both passes

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/cast/op.h"
+#include "kernels/columns/op.h"
 #include "tests/kernels/optimizer_case.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -62,7 +63,7 @@ struct AdamWOf {
     t.m = converted(t.m, moment_dtype);
     t.v = converted(t.v, moment_dtype);
     t.rounding = RandomStream(5, name, 3);
-    t.first = 1;
+    t.elements = {.first = 1, .run = 7, .stride = 11};
     if constexpr (copy_dtype != DType::u8) t.copy = converted(t.p, copy_dtype);
     return t;
   }
@@ -77,7 +78,7 @@ struct AdamWOf {
             .copy = t.copy.defined() ? t.copy.slice(begin, end) : Tensor(),
             .decay = t.decay,
             .rounding = t.rounding,
-            .first = t.first + begin};
+            .elements = t.elements.from(begin)};
   }
   static std::vector<Tensor> written(const Tensors& t) {
     if constexpr (copy_dtype != DType::u8) return {t.p, t.m, t.v, t.copy};
@@ -339,7 +340,7 @@ TEST_CASE("adamw: bf16 neighbours, parameters and steps draw independent bits") 
   constexpr std::int64_t kCount = 20'000;
   const auto draws = [&](std::string_view name, std::int64_t first) {
     AdamWTensors c = moving(kCount, 1.0f, name);
-    c.first = first;
+    c.elements.first = first;
     update(c, {.learning_rate = 0.5 / 256, .epsilon = 0.0});
     std::vector<double> signs;
     for (const double p : to_doubles(c.p)) signs.push_back(p < 1.0 ? 1.0 : -1.0);
@@ -357,6 +358,37 @@ TEST_CASE("adamw: bf16 neighbours, parameters and steps draw independent bits") 
   // The address decides, not the place in the tensor.
   const Values shifted = draws("a", 7);
   CHECK(std::equal(a.begin() + 7, a.end(), shifted.begin()));
+}
+
+TEST_CASE("adamw: columns of a matrix in bf16 have the bits that they have in the matrix") {
+  const test::Rank rank;
+  constexpr std::int64_t kRows = 37, kColumns = 90;
+  AdamWTensors whole = tensors_of(kRows * kColumns);
+  for (Tensor* x : {&whole.p, &whole.m, &whole.v}) *x = converted(*x, DType::bf16);
+  whole.rounding = RandomStream(5, "p", 3);
+  for (const std::int64_t width : {1, 3, 30, 45}) {
+    for (std::int64_t first = 0; first < kColumns; first += width) {
+      CAPTURE(width, first);
+      const auto columns_of = [&](const Tensor& x) {
+        const Tensor columns = Tensor::empty({kRows, width}, x.dtype());
+        copy_columns(columns, {x.reshape({kRows, kColumns}), first, width});
+        return columns.reshape({kRows * width});
+      };
+      const AdamWTensors part = {.p = columns_of(whole.p),
+                                 .m = columns_of(whole.m),
+                                 .v = columns_of(whole.v),
+                                 .gradient = columns_of(whole.gradient),
+                                 .rounding = whole.rounding,
+                                 .elements = {.first = first, .run = width, .stride = kColumns}};
+      AdamWTensors all = whole;
+      for (Tensor* x : {&all.p, &all.m, &all.v}) *x = x->clone();
+      update(all, kSettings);
+      update(part, kSettings);
+      CHECK(same_bits(part.p, columns_of(all.p)));
+      CHECK(same_bits(part.m, columns_of(all.m)));
+      CHECK(same_bits(part.v, columns_of(all.v)));
+    }
+  }
 }
 
 TEST_CASE("adamw: wrong arguments are named") {

@@ -223,6 +223,64 @@ TEST_CASE("grouped_matmul_swiglu by OpenBLAS, and of a sum too deep to be rounde
   }
 }
 
+// On a GPU whole vectors of depths are for the tensor cores, and other ranges for the general kernel.
+TEST_CASE("grouped_matmul_part: the sums of all parts are the product, in every dtype and layout") {
+  const test::Rank rank;
+  const Sizes n{{70, 0, 5, 3}, 48, 40};
+  const std::vector<std::vector<DepthPart>> cuts = {{{{0, 48}}},
+                                                    {{{0, 8}, {24, 8}}, {{8, 16}, {32, 16}}},
+                                                    {{{0, 5}, {20, 11}}, {{5, 15}}, {{31, 17}}}};
+  for (const DType dtype : test::kFloating) {
+    const Tensor x = normal_tensor({n.rows(), n.in}, dtype, "x"), offsets = n.offsets();
+    const Tensor weight = normal_tensor({n.experts(), n.in, n.out}, dtype, "weight");
+    const Reference r = reference(n, x, weight, normal_tensor({n.rows(), n.out}, dtype, "dy"));
+    for (const Transpose stored : kBoth) {
+      const Tensor w = stored == Transpose::yes ? swapped(weight) : weight;
+      for (const std::vector<DepthPart>& parts : cuts) {
+        CAPTURE(name_of(dtype), parts.size(), stored == Transpose::yes);
+        std::vector<double> sum(static_cast<std::size_t>(n.rows() * n.out), 0.0);
+        for (const DepthPart& part : parts) {
+          const Tensor c = test::poisoned({n.rows(), n.out}, statistics_dtype(dtype));
+          grouped_matmul_part(c, x, w, offsets, stored, part);
+          const auto values = to_doubles(c);
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+        }
+        CHECK(test::excess(test::tensor_of(sum, {n.rows(), n.out}, statistics_dtype(dtype)), r.y) <=
+              1.0);
+      }
+    }
+  }
+}
+
+TEST_CASE("grouped_matmul_part: a row's bits do not depend on the rows next to it", "[cpu]") {
+  const test::Rank rank;
+  const DepthPart depths = {{4, 20}, {40, 30}};
+  for (const DType dtype : test::kFloating) {
+    const Tensor x = normal_tensor({90, 72}, dtype, "x"),
+                 w = normal_tensor({2, 72, 40}, dtype, "w");
+    const Tensor all = test::poisoned({90, 40}, statistics_dtype(dtype));
+    grouped_matmul_part(all, x, w, Sizes{{70, 20}, 72, 40}.offsets(), Transpose::no, depths);
+    const Tensor few = test::poisoned({3, 40}, statistics_dtype(dtype));
+    grouped_matmul_part(few, x.slice(50, 53), w, Sizes{{3, 0}, 72, 40}.offsets(), Transpose::no,
+                        depths);
+    CHECK(test::same_bits(all.slice(50, 53), few));
+  }
+}
+
+TEST_CASE("grouped_matmul_part refuses ranges outside of the depths, and sums that are rounded") {
+  using Catch::Contains;
+  const test::Rank rank;
+  const Tensor a = Tensor::zeros({3, 8}, DType::bf16), b = Tensor::zeros({1, 8, 4}, DType::bf16);
+  const auto call = [&](DType dtype, const DepthPart& depths) {
+    grouped_matmul_part(Tensor::zeros({3, 4}, dtype), a, b, Sizes{{3}, 8, 4}.offsets(),
+                        Transpose::no, depths);
+  };
+  call(DType::f32, {{0, 8}});
+  CHECK_THROWS_WITH(call(DType::f32, {{6, 3}}), Contains("has 3 depths from 6 on"));
+  CHECK_THROWS_WITH(call(DType::f32, {}), Contains("the part has no range"));
+  CHECK_THROWS_WITH(call(DType::bf16, {{0, 8}}), Contains("c"));
+}
+
 TEST_CASE("grouped_matmul by OpenBLAS, where the rank has chosen it", "[cpu]") {
   const test::Rank rank;
   matmul_options().library = MatmulLibrary::openblas;

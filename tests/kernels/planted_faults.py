@@ -327,11 +327,19 @@ CPU_FAULTS = {
         "the rows of an expert's swiglu begin at the first expert's": (
             "        part.row += first;\n",
             ""),
+        "a part of a stored weight begins at its first depth": (
+            "range.first * (transposed ? 1 : N)",
+            "range.first * (transposed ? 0 : N)"),
+        "a part's second range overwrites the first": (
+            "&range != depths.data());",
+            "false);"),
     },
     ("kernels/grouped_matmul/cpu.cpp", "kernels_matmul_cpu"): {
         "the workspace depends on the experts' rows": (
-            ".rows = a.size(0)});",
-            ".rows = groups.end()});"),
+            ".count = groups.experts,\n"
+            "                          .rows = a.size(0)});",
+            ".count = groups.experts,\n"
+            "                          .rows = groups.end()});"),
     },
     ("kernels/matmul/cpu/software_tiles.cpp", "kernels_matmul_cpu"): {
         "tiles in software keep denormal sums": (
@@ -870,6 +878,9 @@ FAULTS = {
         "moments take the words of p": (
             "kMomentWords / kBlockWords + block",
             "block"),
+        "a run of columns takes the words of its place in the part": (
+            "update_at_random<P, S, T>(t, factors, first, begin",
+            "update_at_random<P, S, T>(t, factors, t.elements.first + begin + offset, begin"),
         "the copy is of p before the update": (
             "    update<P, S>(t, factors, begin, next);\n"
             "    if (t.copy.defined()) write_copy<P>(t, begin, next);",
@@ -883,6 +894,9 @@ FAULTS = {
         "weight decay goes through the moments": (
             "const float g = gradient * f.gradient_scale;",
             "const float g = fmaf(f.decay, gpu::load(p), gradient * f.gradient_scale);"),
+        "a run that ends within four neighbours goes on": (
+            "if (place + 3 < elements.run)",
+            "if (place < elements.run)"),
         "four neighbours are rounded by one random number": (
             "gradient.values[j], words[j], of_moments[j], f);",
             "gradient.values[j], words[0], of_moments[j], f);"),

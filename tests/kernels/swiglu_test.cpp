@@ -285,6 +285,42 @@ TEST_CASE("weighed_swiglu_backward follows its formula") {
   }
 }
 
+TEST_CASE("weighed_swiglu_backward adds the weights' gradients in parts of the columns") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const std::int64_t N = 6, k = 2, F = 48;
+    const Inputs in = inputs({N * k, F}, dtype);
+    const Tensor weights = normal_tensor({N, k}, dtype, "w");
+    std::vector<std::int32_t> order(N * k);
+    for (int slot = 0; slot < N * k; ++slot) order[static_cast<std::size_t>(slot)] = slot * 5 % 12;
+    const Tensor places = Tensor::from(order, {N, k});
+    const auto dy = to_doubles(in.dy), gate = to_doubles(in.gate), up = to_doubles(in.up);
+    const auto run = [&](const Tensor& sums) {
+      const Tensor y = test::poisoned(in.dy.shape(), dtype),
+                   dgate = test::poisoned(in.dy.shape(), dtype),
+                   dup = test::poisoned(in.dy.shape(), dtype);
+      weighed_swiglu_backward(y, sums, all_columns(dgate), all_columns(dup), in.dy,
+                              all_columns(in.gate), all_columns(in.up), places, weights);
+      return std::vector{y, dgate, dup};
+    };
+    const auto expected = run(test::poisoned({N, k}, dtype));
+    for (const std::int64_t parts : {1, 2, 4, 16}) {  // on a GPU 16 have no whole vector
+      CAPTURE(name_of(dtype), parts);
+      const Tensor sums = test::poisoned({parts, N, k}, statistics_dtype(dtype));
+      const auto found = run(sums);
+      for (std::size_t i = 0; i < found.size(); ++i) CHECK(test::same_bits(found[i], expected[i]));
+      std::vector<double> of_parts(static_cast<std::size_t>(parts * N * k), 0.0);
+      for (std::int64_t slot = 0; slot < N * k; ++slot) {
+        for (std::int64_t f = 0; f < F; ++f) {
+          const auto i = static_cast<std::size_t>(order[static_cast<std::size_t>(slot)] * F + f);
+          of_parts[f / (F / parts) * N * k + slot] += dy[i] * gate[i] * sigmoid(gate[i]) * up[i];
+        }
+      }
+      CHECK(test::worst_error(to_doubles(sums), of_parts, 10.0) <= 2 * tolerance(dtype));
+    }
+  }
+}
+
 TEST_CASE("weighed_swiglu_backward refuses arguments that do not fit together") {
   using Catch::Contains;
   const test::Rank rank;
@@ -297,6 +333,9 @@ TEST_CASE("weighed_swiglu_backward refuses arguments that do not fit together") 
     weighed_swiglu_backward(y, sums, g, u, zeros({6, 4}), g, u, places, weights);
   };
   call(y, zeros({3, 2}), places, weights);
+  call(y, zeros({2, 3, 2}), places, weights);
+  REQUIRE_THROWS_WITH(call(y, zeros({3, 3, 2}), places, weights),
+                      Contains("4 columns have no 3 equal parts"));
   REQUIRE_THROWS_WITH(call(zeros({6, 5}), zeros({3, 2}), places, weights),
                       Contains("y is f32 [6, 5]"));
   REQUIRE_THROWS_WITH(call(y, Tensor(), places, weights), Contains("define all of them or none"));

@@ -32,8 +32,8 @@ FAULTS = {
             "std::max(positions.end, sequence.first_position() + sequence.tokens)",
             "0 * sequence.tokens"),
         "log-probabilities of later chunks are those of the first": (
-            "wide_logits(Variable(h.data().slice(first, last)))",
-            "wide_logits(Variable(h.data().slice(0, last - first)))"),
+            "wide_logits(Variable(rows.slice(first, last)))",
+            "wide_logits(Variable(rows.slice(0, last - first)))"),
         "in generation the length is that of the new tokens": (
             "if (cache != nullptr) positions.length = cache->capacity;",
             "if (cache != nullptr) positions.length = 0;"),
@@ -68,8 +68,8 @@ FAULTS = {
     },
     ("autograd/experts.cpp", "golden"): {
         "the results of experts are added without their weights": (
-            "call.weighs(WeighedInput::down) ? call.weights : Tensor(),",
-            "Tensor(),"),
+            "    return call_.weighs(WeighedInput::down) ? call_.weights : Tensor();",
+            "    return Tensor();"),
         "experts forget the residual's gradient": (
             "dweights.joined(), dy};",
             "dweights.joined(), Tensor()};"),

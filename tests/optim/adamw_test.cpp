@@ -143,7 +143,7 @@ TEST_CASE("AdamW: a parameter cut into shards gets the bits of the whole") {
     return ParameterShard{.name = "w",
                           .data = normal_tensor({1003}, dtype, "w").slice(begin, end).clone(),
                           .gradient = normal_tensor({1003}, DType::f32, "g").slice(begin, end),
-                          .first = begin};
+                          .elements = {.first = begin}};
   };
   AdamW whole({make(0, 1003)}), cut({make(0, 334), make(334, 334), make(334, 1003)});
   for (int i = 0; i < 3; ++i) {

@@ -1,6 +1,8 @@
 // The part of a parameter that a rank holds: each element's owner, for all cuts and numbers of ranks.
 #include "sharding/plan/held_part.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <numeric>
 
@@ -38,6 +40,7 @@ std::vector<Parameter> parameters() {
       parameter("vocabulary", {840, 2}, {kRows, 0, 1, 840, "token"}),
       parameter("odd vocabulary", {101, 3}, {kRows, 0, 1, 101, "token"}),
       parameter("small vocabulary", {5, 2}, {kRows, 0, 1, 5, "token"}),
+      parameter("heads of keys", {6 * kPieces, 2}, {kOut, 0, 1, 2, "head", 12}),
       parameter("norm", {7}, {}),
       parameter("experts", {kExperts, 5}, {}, true),
       parameter("experts.up", {kExperts, 2, 2 * kPieces}, {kOut, 2, 2, kPieces}, true),
@@ -163,6 +166,31 @@ TEST_CASE("held parts: a sum of one part divides nothing, and several parts on o
   CHECK(!is_divided(parameter("norm", {6}, {}), {.tensors = 2, .sum_parts = 2}));
 }
 
+TEST_CASE(
+    "held parts: sharers and copies of a head of keys are as many for every number of ranks") {
+  struct Case {
+    std::int64_t heads, uses, ranks, own_parts;
+    std::int64_t pieces, sharers, copies;
+  };
+  for (const Case& c :
+       {// 8 heads of queries and 2 of keys. Four ranks could share a head with a grid of 8.
+        Case{2, 4, 1, 8, 2, 1, 4}, Case{2, 4, 2, 4, 1, 1, 4}, Case{2, 4, 4, 2, 1, 2, 2},
+        Case{2, 4, 8, 1, 1, 4, 1},
+        // With a grid of 4 only two could, and without a grid those that there are.
+        Case{2, 4, 1, 4, 2, 1, 2}, Case{2, 4, 4, 1, 1, 2, 1}, Case{2, 4, 1, 1, 2, 1, 1},
+        // 12 heads of queries: 4 of the parts of a grid have equal numbers of them.
+        Case{2, 6, 1, 8, 2, 1, 2}, Case{2, 6, 4, 2, 1, 2, 1},
+        // No power of two is a multiple of 3 heads.
+        Case{3, 2, 1, 8, 3, 1, 1}, Case{8, 1, 2, 4, 4, 1, 1}}) {
+    CAPTURE(c.heads, c.uses, c.ranks, c.own_parts);
+    const Cut cut = {.divided = Divided::outputs, .pieces = c.heads, .uses = c.uses};
+    const HeldPieces held = held_pieces(cut, c.ranks, c.own_parts);
+    CHECK(held.pieces == c.pieces);
+    CHECK(held.sharers == c.sharers);
+    CHECK(held.copies == c.copies);
+  }
+}
+
 TEST_CASE("held parts: an error names the key, and the pieces that it does not divide") {
   const auto error = [](const Parameter& of, const CutSizes& sizes) {
     return error_of([&] { check_cut(of, sizes); });
@@ -181,6 +209,17 @@ TEST_CASE("held parts: an error names the key, and the pieces that it does not d
   CHECK(error(c_attn, {.tensors = 2, .sum_parts = 16}) ==
         "sharding.grid 16 does not divide the 24 channels of 'c_attn'");
   CHECK(error(c_attn, {.tensors = 1, .sum_parts = 1}) == "no error");
+
+  // Two heads of keys, each for three heads of queries: 2 or 6 ranks.
+  const Parameter keys = parameter("keys", {24, 5}, {Divided::outputs, 0, 1, 2, "head", 3});
+  CHECK(error(keys, {.tensors = 2, .sum_parts = 2}) == "no error");
+  CHECK(error(keys, {.tensors = 6, .sum_parts = 6}) == "no error");
+  for (const int tensors : {3, 4, 8}) {
+    CHECK(error(keys, {.tensors = tensors, .sum_parts = tensors}) ==
+          fmt::format("sharding.tensor_parallel {} does not divide the 2 heads of 'keys', nor can "
+                      "they be shared by so many ranks",
+                      tensors));
+  }
 
   const Parameter down = parameter("down", {5, 12}, {Divided::inputs, 1, 1, 12});
   CHECK(error(down, {.tensors = 8, .sum_parts = 8}) ==

@@ -17,6 +17,26 @@ TESTS = [f"test_sharding_{name}" for name in (
 
 # By file and name: text that occurs in the file exactly once, and what replaces it.
 FAULTS = {
+    "sharding/strategy/expert_axis.cpp": {
+        "computation does not wait for the rows of experts": (
+            "  wait_for_communication(arrival);\n",
+            "  (void)arrival;\n"),
+    },
+    "autograd/token_copies.cpp": {
+        "a token's copy travels for each of its experts": (
+            "if (of_rank.empty() || of_rank.back() != token)",
+            "if (per_token > 0)"),
+    },
+    "autograd/leaf_sum.cpp": {
+        "pieces of an odd number of tokens lose the last one": (
+            "rows.slice(leaf * count / leaves, (leaf + 1) * count / leaves);",
+            "rows.slice(leaf * (count / leaves), (leaf + 1) * (count / leaves));"),
+    },
+    "sharding/plan/expert_traffic.cpp": {
+        "the numbers of copies are sent for nothing": (
+            "offsets + (once ? rows.sent : 0)",
+            "offsets"),
+    },
     "sharding/plan/stages.cpp": {
         "a token is multiplied by all experts": (
             "  if (!parameter.stacked() || experts_per_token == 0) return parameter.numel();\n",
@@ -88,17 +108,6 @@ FAULTS = {
         "a group along one axis counts as data": (
             "axes.size() == 1 &&",
             "axes.size() == 2 &&"),
-    },
-    "sharding/plan/pipeline_schedule.cpp": {
-        "a rank keeps a micro-batch too many": (
-            "shape.chunks == 1 ? behind + 1",
-            "shape.chunks == 1 ? behind + 2"),
-        "no gradients of weights are left for the bubble": (
-            "split && k >= rank",
-            "split"),
-        "backward begins with the first chunk": (
-            "shape.chunks - 1 - chunk",
-            "chunk"),
     },
     "sharding/plan/machine_rates.cpp": {
         "a ring costs as few messages as a direct exchange": (
@@ -289,11 +298,36 @@ FAULTS = {
         "the embedding's rows travel in f32": (
             "messages.scatter(1, messages.computed());",
             "messages.scatter(1, 4);"),
+        "backward of a router gathers nothing": (
+            "    gather(passes + 1);\n",
+            "    gather(passes);\n"),
+    },
+    ("autograd/experts.cpp", "sharding_divided_experts"): {
+        "gate and up are one group of the sum over their channels": (
+            "depths_of_part(outputs(), weight.cut().groups, i, parts())",
+            "depths_of_part(outputs(), 1, i, parts())"),
+        "the gradients of rows' weights are those of a rank's own channels": (
+            "  sum_over_ranks(axis, x);\n",
+            ""),
+        "every rank reads only its own rows again": (
+            "needs_rows() ? whole_rows(axis, own) : Tensor()",
+            "needs_rows() ? own_rows(axis, whole_rows(axis, own)) : Tensor()"),
+    },
+    ("autograd/expert_parts.cpp", "sharding_divided_experts"): {
+        "parts of rows' weights are added one after the other": (
+            "  tree_reduce(sum, parts, Reduction::sum);\n",
+            "  sum.copy_from(parts.front());\n"
+            "  for (std::size_t i = 1; i < parts.size(); ++i) {\n"
+            "    tree_reduce(sum, std::vector{sum, parts[i]}, Reduction::sum);\n"
+            "  }\n"),
+        "parts are combined without the weights of rows": (
+            "combine(sum.next(), rows(part), places, factors);",
+            "combine(sum.next(), rows(part), places);"),
     },
     ("autograd/operations/divided.cpp", "sharding_divided"): {
         "the parts of a sum over outputs ignore their groups": (
-            "outputs / layer.cut().groups",
-            "outputs / 1"),
+            "depths_of_part(outputs, layer.cut().groups, i, count)",
+            "depths_of_part(outputs, 1, i, count)"),
         "a norm's gradient is that of a rank's own rows": (
             "  sum_over_ranks(parameter_.tensor_axis(), own_);\n",
             ""),
@@ -311,6 +345,17 @@ FAULTS = {
         "a part without classes has one": (
             "{-1e30f, 0.0f, 0.0f}",
             "{0.0f, 1.0f, 0.0f}"),
+    },
+    ("sharding/plan/pipeline_schedule.cpp", "sharding_pipeline_schedule"): {
+        "a rank keeps a micro-batch too many": (
+            "shape.chunks == 1 ? behind + 1",
+            "shape.chunks == 1 ? behind + 2"),
+        "no gradients of weights are left for the bubble": (
+            "split && k >= rank",
+            "split"),
+        "backward begins with the first chunk": (
+            "shape.chunks - 1 - chunk",
+            "chunk"),
     },
     ("sharding/plan/placement.cpp", "sharding_placement"): {
         "expert ranks are neighbours, and tensor ranks are not": (
@@ -397,16 +442,25 @@ FAULTS = {
     },
     "autograd/expert_rows.cpp": {
         "rows from other ranks are taken for the first expert's": (
-            "of_groups.push_back(before + from[e] - from[0]);",
-            "of_groups.push_back(before + from[n] - from[0]);"),
+            "groups.push_back(before + received[r * (n + 1) + e]);",
+            "groups.push_back(before + received[r * (n + 1) + n]);"),
         "a source's gradient is formed from all rows": (
-            "return rows.slice(begin, begin + first[source]);",
-            "return rows.slice(begin - begin, first[source]);"),
+            "return rows.slice(begin, begin + first[sum]);",
+            "return rows.slice(begin - begin, first[sum]);"),
+        "rows that are sorted again overwrite those of the first source": (
+            "next[r * n + e] = end;",
+            "next[r * n + e] = offsets.back();"),
+        "the copies of the first source make the rows of all": (
+            "row = row_end, copy = copy_end;",
+            "row = row_end;"),
+        "rows that are sorted again travel back as they are": (
+            "if (!sorts_again()) return rows;",
+            "if (travel()) return rows;"),
     },
     "autograd/experts.cpp": {
         "weights of rows stay with their tokens": (
-            "weights_there = at.to_experts(of_rows)",
-            "weights_there = of_rows.numel() == at.places().numel() ? of_rows : at.to_experts(of_rows)"),
+            "return at.to_experts(of_rows);",
+            "return of_rows.numel() == at.places().numel() ? Journey{of_rows} : at.to_experts(of_rows);"),
     },
     "sharding/comm/call.cpp": {
         "unequal parts are cut by what the rank receives": (

@@ -53,7 +53,7 @@ struct Case {
   std::vector<bool> recomputes;
   /// Evaluate after each step: the next step finds other buckets in the slots then.
   bool evaluates = false;
-  /// Delay the communication stream by random times.
+  /// Delay the side streams by random times.
   bool delays = false;
   ShardingOptions options;
 };
@@ -155,6 +155,10 @@ void draw_experts(Draws& draws, Case& drawn) {
     if (rule.reshard_group && !fits(*rule.reshard_group)) rule.reshard_group = 0;
     if (ranks > 1) rule.reduce_dtype = std::nullopt;
   }
+  if (draws.below(3) > 0) return;
+  options.experts = {.sums = draws.one_of({ExpertSums::exact, ExpertSums::fast}),
+                     .copies = draws.one_of({ExpertCopies::each_expert, ExpertCopies::each_rank}),
+                     .pieces = draws.one_of({1, 2, 4})};
 }
 
 /// Micro-batches in one tree over all ranks, where the ranks allow it.
@@ -163,6 +167,7 @@ void draw_elastic(Draws& draws, Case& drawn) {
   const int micro_batches = draws.one_of({1, 2, 2, 4, 4, 8});
   if (!std::has_single_bit(static_cast<unsigned>(drawn.ranks)) || draws.coin()) return;
   options.elastic = true;
+  options.experts = {.copies = options.experts.copies};
   options.micro_batches = micro_batches;
   options.reduce_every_micro_batch = true;
   options.reduce_dtype = DType::f32;
@@ -195,12 +200,13 @@ std::string to_string(const Case& drawn) {
       "{}{}, {} ranks, {} layers, tied {}, rules [{}], shard_size {}, buckets '{}', "
       "reshard_group {}, live_gathers {}, prefetch {}/{}, micro_batches {}, every {}, compute {}, "
       "reduce {}, frozen [{}], recomputes {}, evaluates {}, delays {}, mixtures {}, "
-      "expert_parallel {}, elastic {}",
+      "expert_parallel {} ({}, {}, {} pieces), elastic {}",
       name_of(o.strategy), o.flatten_parameters ? " flat" : "", drawn.ranks, drawn.layers,
       drawn.tied, to_string(o.rules), o.shard_size, o.buckets, o.reshard_group, o.live_gathers,
       o.prefetch_in_forward, o.prefetch_in_backward, o.micro_batches, o.reduce_every_micro_batch,
       name_of(o.compute_dtype), name_of(o.reduce_dtype), fmt::join(drawn.frozen, ","), recomputes,
-      drawn.evaluates, drawn.delays, drawn.mixtures, o.expert_parallel, o.elastic);
+      drawn.evaluates, drawn.delays, drawn.mixtures, o.expert_parallel, enum_name(o.experts.sums),
+      enum_name(o.experts.copies), o.experts.pieces, o.elastic);
 }
 
 /// Freezes and checkpoints as the case says; one parameter at least stays trained.
@@ -226,11 +232,13 @@ void prepare(ToyNet& net, const Case& drawn) {
 }
 
 void delay_communication(int rank) {
-  const RandomStream random(/*seed=*/13, "delays", static_cast<std::uint64_t>(rank));
-  context().side_stream("communication").set_delay([random, calls = std::uint64_t{0}]() mutable {
-    const std::uint64_t microseconds = random.below(calls++, 400);
-    if (microseconds < 200) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
-  });
+  for (const std::string stream : {"communication", "rows of experts"}) {
+    const RandomStream random(/*seed=*/13, "delays of " + stream, static_cast<std::uint64_t>(rank));
+    context().side_stream(stream).set_delay([random, calls = std::uint64_t{0}]() mutable {
+      const std::uint64_t microseconds = random.below(calls++, 400);
+      if (microseconds < 200) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+    });
+  }
 }
 
 Trained train(const Case& drawn, const ShardingOptions& options, Findings& findings) {
@@ -248,13 +256,13 @@ Trained train(const Case& drawn, const ShardingOptions& options, Findings& findi
                      options, findings);
 }
 
-/// The same training under ddp, in the same dtypes.
+/// The same training under ddp, in the same dtypes. Only choices that change bits need the same expert ranks.
 ShardingOptions ddp_like(const ShardingOptions& options) {
   ShardingOptions ddp = options;
   ddp.strategy = StrategyKind::ddp;
   ddp.flatten_parameters = false;
   ddp.shard_size = 0;
-  ddp.expert_parallel = 1;
+  if (!changes_sums(options.experts)) ddp.expert_parallel = 1;
   ddp.reshard_group = 0;
   for (PlacementRule& rule : ddp.rules) {
     rule = {.pattern = rule.pattern,

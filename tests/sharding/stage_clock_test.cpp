@@ -137,7 +137,7 @@ TEST_CASE(
   CHECK(timeline.exposed_by_axis.at("data") == Approx(2.25));
 }
 
-/// The logs of a pipeline whose messages take no time. As in the engine the receive of the next pass is queued
+/// The logs of a pipeline with messages that take no time. As in the engine the receive of the next pass is queued
 /// before a pass computes, and a send follows it.
 std::vector<Stage> pipeline_logs(PipelineSchedule schedule, const PipelineShape& shape,
                                  const PipelineCosts& costs) {

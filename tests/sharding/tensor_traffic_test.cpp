@@ -37,6 +37,31 @@ TEST_CASE("tensor traffic: a stage in the middle of a pipeline") {
         TensorTraffic::Bytes{.added = 4 * (24 + 2 * 2), .copied = 4 * (36 + 2 * 1)});
 }
 
+// One layer with experts and a shared one. Its forward pass runs again in backward.
+//
+//   gathers   attention 2 + 2, router 2 + 1, experts 2 + 2, shared expert 2 + 2:    15 x 6 copied
+//   scatters  attention, experts and shared expert 2 + 1 each:                       9 x 6 added
+//   weights   of 4 x 2 dispatched rows: an all-reduce, of which a rank owns 4:       4 added, 4 copied
+//   norms     2 all-reduces
+//
+// Rows that have travelled to their experts are kept, so one gather is spared.
+TEST_CASE("tensor traffic: a layer that is a mixture of experts") {
+  TensorTraffic traffic = {.rows = 4,
+                           .width = 3,
+                           .mixture_passes = {2},
+                           .experts = {.per_token = 2, .shared = true, .dispatches_again = true},
+                           .embeds = false,
+                           .has_head = false};
+  CHECK(traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1) ==
+        TensorTraffic::Bytes{.added = 4 * (54 + 4 + 2 * 2), .copied = 4 * (90 + 4 + 2 * 1)});
+  traffic.experts.dispatches_again = false;
+  CHECK(traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1) ==
+        TensorTraffic::Bytes{.added = 4 * (54 + 4 + 2 * 2), .copied = 4 * (84 + 4 + 2 * 1)});
+  traffic.experts.shared = false;
+  CHECK(traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1) ==
+        TensorTraffic::Bytes{.added = 4 * (36 + 4 + 2 * 2), .copied = 4 * (60 + 4 + 2 * 1)});
+}
+
 // With 4 parts of a sum, 6 rows are not shared out. Every rank has all rows, so that nothing is gathered,
 // and norms need no sum. A sum of 6 x 3 numbers is an all-reduce: each rank owns 9 of them, sends 9 and
 // copies 9. There are 4 in the layer, 1 for the embedding's rows and 1 for the head.
@@ -72,6 +97,21 @@ TEST_CASE("tensor traffic: passes that run again, positions, biases, and norms o
   CHECK(traffic.of_micro_batch(4, 1, /*sum_parts=*/8, /*token_leaves=*/2) ==
         TensorTraffic::Bytes{.added = 4 * (132 + 12 + 10 * 1 + 4 * 4),
                              .copied = 4 * (204 + 72 + 10 * 3 + 4 * 6)});
+}
+
+// Two heads of keys of 6 channels on 4 ranks: 2 ranks share a head. A rank has computed 3 channels of the
+// head, of keys and of values, for 8 rows: 48 numbers, which it sends its sharer in each forward pass. In
+// backward it sends the gradients of the sharer's 48, in f32.
+TEST_CASE("tensor traffic: ranks that share heads of keys") {
+  TensorTraffic traffic = {.rows = 8, .width = 2, .forward_passes = {1, 2}, .dtype = DType::bf16};
+  const auto bytes = [&](std::int64_t heads) {
+    traffic.keys = {.pieces = heads, .uses = 8 / heads};
+    traffic.head_size = 6;
+    return traffic.of_micro_batch(4, 0, /*sum_parts=*/8, 1);
+  };
+  const TensorTraffic::Bytes alone = bytes(4), shared = bytes(2);
+  CHECK(shared.copied - alone.copied == 3 * 2 * 48);
+  CHECK(shared.added - alone.added == 2 * 4 * 48);
 }
 
 }  // namespace tessera

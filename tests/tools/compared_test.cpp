@@ -143,6 +143,26 @@ TEST_CASE("changed keys, and those of them that change results") {
   CHECK(changes("fsdp kernels.matmul=openblas") == std::vector<std::string>{"kernels.matmul"});
 }
 
+TEST_CASE("rows of cuts must have the same bits where sums are formed in the same parts") {
+  using Keys = std::vector<std::string>;
+  const auto changes = [](const std::vector<std::string>& base, const std::string& row) {
+    const auto rows = compare_by_options(tiny(base), row);
+    return computes_otherwise(rows[1].config, rows[0].config);
+  };
+  const std::vector<std::string> grid = {"sharding.grid=2"};
+  CHECK(changes(grid, "fsdp ranks=2; fsdp ranks=4 tensor_parallel=2").empty());
+  CHECK(changes(grid, "fsdp ranks=2; zero1 ranks=4 context_parallel=2").empty());
+  CHECK(changes({}, "fsdp ranks=2; fsdp ranks=4 pipeline_parallel=2").empty());
+  CHECK(changes({}, "fsdp ranks=2; fsdp ranks=4 tensor_parallel=2") ==
+        Keys{"sharding.tensor_parallel"});
+  CHECK(changes(grid, "fsdp ranks=2; fsdp ranks=2 tensor_parallel=2") ==
+        Keys{"sharding.tensor_parallel"});
+  CHECK(changes({}, "fsdp ranks=2; fsdp ranks=2 pipeline_parallel=2") ==
+        Keys{"sharding.pipeline_parallel"});
+  CHECK(changes({}, "fsdp ranks=2; fsdp ranks=4") == Keys{"runtime.ranks"});
+  CHECK(changes({"train.elastic=8"}, "fsdp ranks=2; fsdp ranks=8 pipeline_parallel=2").empty());
+}
+
 TEST_CASE("configurations by name: files, presets, and one name twice") {
   const TemporaryDirectory folder;
   const std::string file = folder / "a.yaml";
@@ -219,6 +239,26 @@ TEST_CASE("rows with experts on their ranks have the bits of rows without", "[cp
   CHECK(same_bits(figures[0], figures[1]));
   CHECK(figures[0].expert_bytes_sent == 0);
   CHECK(figures[1].expert_bytes_sent > 0);
+}
+
+TEST_CASE("rows of tensor, context and pipeline ranks have the bits of rows without", "[cpu]") {
+  const Config config = workload(
+      "llama3-8b", std::vector<std::string>{
+                       "model.layers=2", "model.width=16", "model.heads=2", "model.kv_heads=2",
+                       "model.head_size=8", "model.mlp_width=24", "model.vocab_size=41",
+                       "data.sequence_length=8", "data.accumulation_steps=2", "sharding.grid=2",
+                       "runtime.device=cpu", "runtime.threads=1"});
+  const auto rows = prepared(compare_by_options(
+      config,
+      "fsdp ranks=2; fsdp ranks=4 tensor_parallel=2; fsdp ranks=4 context_parallel=2; "
+      "fsdp ranks=4 pipeline_parallel=2; fsdp ranks=8 tensor_parallel=2 pipeline_parallel=2"));
+  const auto figures = compare(rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(rows[i].name);
+    CHECK(computes_otherwise(rows[i].config, rows[0].config).empty());
+    CHECK(agree(figures[i], figures[0]));
+    CHECK(same_bits(figures[i], figures[0]));
+  }
 }
 
 }  // namespace tessera

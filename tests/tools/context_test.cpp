@@ -96,6 +96,23 @@ TEST_CASE("context: llama has the same bits on 1, 2, 4 and 8 ranks") {
   expect_same_bits(tiny("llama3-mini"), {1, 2, 4}, {"ddp", "zero3"});
 }
 
+TEST_CASE("context: keys that travel head by head have the bits of those that travel together") {
+  for (const char* preset : {"gpt2-mini", "qwen3-mini", "llama4-mini"}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      INFO(preset << " in " << name_of(dtype));
+      Config config = tiny(preset);
+      config.runtime.compute_dtype = dtype;
+      const TrainedSession expected = run(config, 1, /*documents=*/true);
+      config = variant_of(config, "fsdp");
+      config.sharding.context_exchange = KeyExchange::heads;
+      for (const int ranks : {1, 2, 4}) {
+        config.sharding.context_parallel = ranks;
+        expect_equal(run(config, ranks, /*documents=*/true), expected);
+      }
+    }
+  }
+}
+
 TEST_CASE("context: mixtures of experts have the same bits") {
   for (const char* preset : {"qwen3-moe-mini", "llama4-mini"}) {
     Config config = tiny(preset);
@@ -218,33 +235,58 @@ TEST_CASE("context: a run goes on with 2, 4 and 1 ranks and ends with the same b
   CHECK(test::model_bytes(changing.train.dir) == test::model_bytes(config.train.dir));
 }
 
-TEST_CASE("context: four ranks have a quarter of a long row's activations each", "[cpu]") {
+namespace {
+
+/// The peak of activations in a step on rank 0, which a dry run predicts.
+std::int64_t activations(const Config& config, int ranks) {
+  std::int64_t peak = 0;
+  test::with_session(config, ranks,
+                     [&](TrainingSession& session, const BatchSource& source, Communicator& world) {
+                       session.step(1, source);
+                       context().allocator().reset_peaks();
+                       session.step(2, source);
+                       if (world.rank() == 0)
+                         peak = context().allocator().account()[Category::activations].peak;
+                     });
+  const StepMemory dry = dry_run(resolve(config), {.ranks = ranks, .threads = 1});
+  CHECK(dry.account[Category::activations].peak == peak);
+  return peak;
+}
+
+/// One row of 4,096 tokens.
+Config long_row() {
   Config config = variant_of(tiny("llama3-mini"), "ddp");
   config.model.context = 4096;
-  config.model.layers = 4;
   config.data = {.batch_size = 1, .sequence_length = 4096};
   config.sharding.grid = 0;
-  const auto activations = [&](int ranks) {
-    config.sharding.context_parallel = ranks;
-    std::int64_t peak = 0;
-    test::with_session(
-        config, ranks,
-        [&](TrainingSession& session, const BatchSource& source, Communicator& world) {
-          session.step(1, source);
-          context().allocator().reset_peaks();
-          session.step(2, source);
-          if (world.rank() == 0) peak = context().allocator().account()[Category::activations].peak;
-        });
-    const ResolvedConfig run = resolve(config);
-    const StepMemory dry = dry_run(run, {.ranks = ranks, .threads = 1});
-    CHECK(dry.account[Category::activations].peak == peak);
-    return peak;
-  };
-  const std::int64_t whole = activations(1), quarter = activations(4);
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("context: four ranks have a quarter of a long row's activations each", "[cpu]") {
+  Config config = long_row();
+  config.model.layers = 4;
+  const std::int64_t whole = activations(config, 1);
+  config.sharding.context_parallel = 4;
+  const std::int64_t quarter = activations(config, 4);
   // A quarter of the kept tensors; the keys and values of one layer, gathered and with gradients, are whole.
   const std::int64_t keys_and_values = 4096 * 2 * 8 * 4;
   CHECK(quarter >= whole / 4);
   CHECK(quarter <= whole / 4 + 5 * keys_and_values);
+}
+
+TEST_CASE("context: head by head, a rank has the keys of two of eight heads", "[cpu]") {
+  Config config = long_row();
+  config.model.heads = config.model.kv_heads = 8;
+  config.model.layers = 1;
+  config.sharding.context_parallel = 4;
+  const std::int64_t together = activations(config, 4);
+  config.sharding.context_exchange = KeyExchange::heads;
+  // Together, a backward pass has at least the keys and values of all heads, their gradients, and two sums of
+  // pieces: four times their size. By heads it has an eighth of each, and of the next head's keys.
+  const std::int64_t keys_and_values = 4096 * 2 * 64 * 4;
+  CHECK(activations(config, 4) < together - 2 * keys_and_values);
 }
 
 TEST_CASE("context: plan prints the axis and the bytes of keys and values") {

@@ -97,6 +97,31 @@ TEST_CASE("samples: the same with experts on two ranks, in two micro-batches") {
   check_samples_change_nothing(config);
 }
 
+TEST_CASE("samples: the same in stages of a pipeline, whose model is on no rank") {
+  const TemporaryDirectory folder;
+  const auto checks_in_stages = [&](const char* preset, ShardingConfig sharding) {
+    CAPTURE(preset);
+    Config config = variant_of(short_run(folder), "fsdp");
+    config.train.dir = folder / preset;
+    config.model = test::tiny_model(preset);
+    config.model.layers = 4;
+    if (sharding.tensor_parallel > 1) config.model.kv_heads = 2;
+    config.data.batch_size = 8;
+    config.data.sequence_length = 8;
+    config.data.accumulation_steps = 4;
+    config.runtime.ranks = 4;
+    config.sharding.pipeline_parallel = 2;
+    config.sharding.pipeline_schedule = sharding.pipeline_schedule;
+    config.sharding.pipeline_chunks = sharding.pipeline_chunks;
+    config.sharding.tensor_parallel = sharding.tensor_parallel;
+    check_samples_change_nothing(config);
+  };
+  constexpr auto kInterleaved = PipelineSchedule::interleaved;
+  checks_in_stages("gpt2-mini", {});  // tied ends
+  checks_in_stages("llama4-mini", {.pipeline_schedule = kInterleaved, .pipeline_chunks = 2});
+  checks_in_stages("llama3-8b", {.tensor_parallel = 2});
+}
+
 TEST_CASE(
     "samples: texts are in the log, the events and TensorBoard's file, a line on the console") {
   const TemporaryDirectory folder;
@@ -216,6 +241,24 @@ TEST_CASE(
   REQUIRE(test::events_of(asked.train.dir, "hellaswag").size() == 1);
   const Evaluation third = answers_of(asked);
   CHECK(test::events_of(asked.train.dir, "hellaswag")[0]["right"] == third.right);
+  // Ranks with the same rows answer the same questions.
+  const auto checks_cut = [&](const std::string& name, ShardingConfig sharding) {
+    CAPTURE(name);
+    Config cut = asked;
+    cut.train.dir += name;
+    cut.runtime.ranks = 4;
+    cut.data.batch_size = 4;
+    cut.data.accumulation_steps = 2;
+    cut.data.sequence_length = 8;
+    sharding.strategy = StrategyKind::ddp;
+    sharding.reduce = ReduceAfter::every_micro_batch;
+    cut.sharding = sharding;
+    train(cut);
+    CHECK(test::events_of(cut.train.dir, "hellaswag")[0]["right"] == answers_of(cut).right);
+  };
+  checks_cut("_tensor", {.tensor_parallel = 2});
+  checks_cut("_context", {.context_parallel = 2});
+  checks_cut("_pipeline", {.pipeline_parallel = 2});
   // An ending that the model cannot read is found before the first step.
   questions[0].endings[1].resize(25);
   write_file_atomically(folder / "long.bin", test::question_file(questions));

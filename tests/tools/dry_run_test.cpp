@@ -207,6 +207,12 @@ TEST_CASE("dry run: rows that travel to experts, with equal counts and with any"
       config.data.accumulation_steps = 2;
       config.moe.force_balance = true;
       check_step(fmt::format("{} in {} parts", preset, shared_out), config, 4);
+      config.sharding.expert_sums = ExpertSums::fast;
+      check_step(fmt::format("{} in {} parts, fast", preset, shared_out), config, 4);
+      config.sharding.expert_pieces = 2;
+      check_step(fmt::format("{} in {} parts, two pieces", preset, shared_out), config, 4);
+      config.sharding.expert_copies = ExpertCopies::each_rank;
+      check_step(fmt::format("{} in {} parts, copies", preset, shared_out), config, 4);
 
       config.moe.force_balance = false;
       const ResolvedConfig run = resolve(config);

@@ -104,28 +104,103 @@ TEST_CASE("expert parallelism has the same bits and predicted bytes: four ranks"
   }
 }
 
+TEST_CASE(
+    "one gradient from all rows: the same bits under every strategy, those of exact to rounding") {
+  Config config = tiny(kQwen3, 4);
+  config.sharding.expert_parallel = 2;
+  Findings findings;
+  const TrainedSession exact = run(variant_of(config, "ddp"), 4, findings);
+  config.sharding.expert_sums = ExpertSums::fast;
+  const TrainedSession fast = run(variant_of(config, "ddp"), 4, findings);
+  CHECK(fast.losses[0] == exact.losses[0]);  // of weights that no gradient has changed
+  CHECK(fast.weights != exact.weights);
+  for (std::size_t step = 0; step < fast.norms.size(); ++step) {
+    CHECK(fast.norms[step] == Approx(exact.norms[step]).epsilon(1e-4));
+  }
+  for (const char* strategy : {"zero2", "fsdp", "hsdp"}) {
+    CAPTURE(strategy);
+    const TrainedSession found = run(variant_of(config, strategy), 4, findings);
+    CHECK(found.losses == fast.losses);
+    CHECK(found.norms == fast.norms);
+    CHECK((found.weights == fast.weights));
+  }
+  CHECK(findings.wrong() == std::vector<std::string>{});
+}
+
+TEST_CASE("rows that travel in two pieces have the same bits on 2 and on 4 expert ranks") {
+  for (const char* preset : {kQwen3, kLlama4}) {
+    CAPTURE(preset);
+    Config config = variant_of(tiny(preset, 4), "fsdp");
+    config.sharding.expert_parallel = 2;
+    Findings findings;
+    const TrainedSession whole = run(config, 4, findings);
+    config.sharding.expert_pieces = 2;
+    const TrainedSession two = run(config, 4, findings);
+    config.sharding.expert_parallel = 4;
+    const TrainedSession four = run(variant_of(config, "ddp"), 4, findings);
+    CHECK(two.losses[0] == whole.losses[0]);
+    CHECK(two.norms[0] == Approx(whole.norms[0]).epsilon(1e-4));
+    CHECK(four.losses == two.losses);
+    CHECK(four.norms == two.norms);
+    CHECK((four.weights == two.weights));
+    CHECK(findings.wrong() == std::vector<std::string>{});
+  }
+}
+
+TEST_CASE("a copy for each rank changes no bit, with the bytes that are predicted") {
+  for (const char* preset : {kQwen3, kLlama4}) {
+    CAPTURE(preset);
+    Config config = variant_of(tiny(preset, 4), "fsdp");
+    config.model.experts_per_token = 3;
+    config.sharding.activation_checkpointing = {.first = 1, .every = 1};
+    Findings findings;
+    const TrainedSession without = run(config, 4, findings);
+    config.sharding.expert_parallel = 2;
+    config.sharding.expert_copies = ExpertCopies::each_rank;
+    const TrainedSession with = run(config, 4, findings);
+    CHECK(with.losses == without.losses);
+    CHECK(with.norms == without.norms);
+    CHECK((with.weights == without.weights));
+    CHECK(findings.wrong() == std::vector<std::string>{});
+  }
+}
+
 TEST_CASE("the bytes of travelling rows are exact for known counts") {
   // Forced, token n takes experts n k, ..., n k + k - 1, modulo 8. So of the 36 rows of 18 tokens with
-  // two experts each, the first four experts get 20 and the others 16; of 18 rows 10 and 8.
+  // two experts each, the first four experts get 20 and the others 16; of 18 rows 10 and 8. A token's two
+  // experts are on one rank, so copies are half as many.
   struct Known {
     const char* preset;
     std::int64_t per_token, to_first_half, to_second_half;
+    ExpertCopies copies;
+    std::int64_t pieces;
   };
-  for (const Known& known : {Known{kQwen3, 2, 20, 16}, Known{kLlama4, 1, 10, 8}}) {
+  const Known all[] = {{kQwen3, 2, 20, 16, ExpertCopies::each_expert, 1},
+                       {kQwen3, 2, 20, 16, ExpertCopies::each_rank, 1},
+                       {kQwen3, 2, 20, 16, ExpertCopies::each_rank, 2},
+                       {kLlama4, 1, 10, 8, ExpertCopies::each_expert, 1},
+                       {kLlama4, 1, 10, 8, ExpertCopies::each_expert, 2},
+                       {kLlama4, 1, 10, 8, ExpertCopies::each_rank, 1}};
+  for (const Known& known : all) {
     Config config = variant_of(tiny(known.preset, 2), "fsdp");
     config.model.experts_per_token = known.per_token;
     config.moe.force_balance = true;
     config.sharding.expert_parallel = 2;
+    config.sharding.expert_copies = known.copies;
+    config.sharding.expert_pieces = known.pieces;
     config.sharding.activation_checkpointing = {.first = 1, .every = 1};
     Findings findings;
     run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, [&](Communicator& world) {
-      TrainingSession session(resolve(config), world);
+      const ResolvedConfig run = resolve(config);
+      TrainingSession session(run, world);
       const TransformerShape shape = session.model().shape();
       session.step(1, random_tokens(config.data, shape.vocab_size));
-      const ExpertTraffic traffic = expert_traffic(shape, 2, DType::f32);
+      const ExpertTraffic traffic = expert_traffic(shape, run.sharding);
       const bool first = world.rank() == 0;
-      const TravellingRows rows{.sent = first ? known.to_second_half : known.to_first_half,
-                                .received = first ? known.to_first_half : known.to_second_half};
+      const std::int64_t sent = first ? known.to_second_half : known.to_first_half;
+      const TravellingRows rows{.sent = sent,
+                                .received = first ? known.to_first_half : known.to_second_half,
+                                .copies = sent / known.per_token};
       // The last layer is computed again in backward.
       const std::int64_t predicted = (shape.experts.layers + 1) * traffic.forward(rows) +
                                      shape.experts.layers * traffic.backward(rows);
@@ -232,6 +307,14 @@ TEST_CASE("expert_parallel is refused where ranks or experts cannot be shared ou
   CHECK(refusal(config, 4) == "no error");
   CHECK_THAT(refusal(config, 6),
              Contains("sharding.expert_parallel 4 does not divide the 6 ranks into equal groups"));
+  config.sharding.expert_pieces = 3;
+  CHECK_THAT(refusal(config, 4), Contains("sharding.expert_pieces 3 is no power of two"));
+  config.sharding.expert_pieces = 2;
+  config.train.elastic = 4;
+  CHECK_THAT(refusal(config, 4),
+             Contains("leave out sharding.expert_sums and sharding.expert_pieces"));
+  config.sharding.expert_pieces = 1;
+  config.train.elastic = 0;
   config.model.experts = 6;
   CHECK_THAT(refusal(config, 4), Contains("sharding.expert_parallel 4 does not divide the 6 "
                                           "experts of 'model.layers.0.mlp.experts.gate_up_proj'"));

@@ -1,6 +1,7 @@
 // tessera launch: a run whose ranks die ends as one that was never disturbed, and leaves no process.
 #include "tools/launch/launch.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +49,13 @@ bool wait_until(const std::function<bool()>& condition) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a look reads all of /proc
   }
   return false;
+}
+
+/// Whether this process takes over orphans: their statuses would wait for it.
+bool adopts_orphans() {
+  int adopts = 0;
+  ::prctl(PR_GET_CHILD_SUBREAPER, &adopts);
+  return adopts != 0;
 }
 
 bool has_mpirun() {
@@ -222,6 +230,7 @@ TEST_CASE("process tree: a command's status, also after a signal, and one that d
   CHECK(status_of("read word; exit $?") == 1);  // it reads nothing
   CHECK_THROWS_WITH(ProcessTree({"/nowhere/mpirun"}),
                     "cannot start /nowhere/mpirun: No such file or directory");
+  CHECK_FALSE(adopts_orphans());
 }
 
 TEST_CASE("process tree: its end is the end of all below it, also of orphans") {
@@ -242,7 +251,9 @@ TEST_CASE("process tree: its end is the end of all below it, also of orphans") {
     };
     REQUIRE(wait_until(written));
     for (const pid_t process : processes) CHECK_FALSE(has_ended(process));
+    CHECK(adopts_orphans());
   }
+  CHECK_FALSE(adopts_orphans());
   for (const pid_t process : processes) CHECK(has_ended(process));
   CHECK(descendants_of(::getpid()).empty());
 }

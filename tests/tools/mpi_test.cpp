@@ -12,6 +12,7 @@
 #include "tests/tools/shell.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
+#include "tools/launch/process_tree.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {
@@ -84,7 +85,7 @@ class TrainingInBackground {
 
 /// The system may still have to take its status.
 void wait_for_end(pid_t process) {
-  test::wait_for("a rank's process is gone", [&] { return ::kill(process, 0) != 0; });
+  test::wait_for("a rank's process has ended", [&] { return has_ended(process); });
 }
 
 /// A run that a signal ends.

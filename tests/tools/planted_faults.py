@@ -22,8 +22,8 @@ FAULTS = {
             "                       .copy = shard.copy,\n",
             ""),
         "random bits do not depend on the shard's place": (
-            ".first = shard.first",
-            ".first = 0"),
+            ".elements = shard.elements",
+            ".elements = {}"),
     },
     ("optim/sgd.cpp", "optimizer_dtypes"): {
         "SGD writes no copies": (
@@ -58,6 +58,11 @@ FAULTS = {
             " || context().is_dry()",
             ""),
     },
+    ("autograd/operations/divided.cpp", "tensor_parallel"): {
+        "without a grid tensor ranks that share out the tokens of a context rank have no leaf": (
+            "return std::max(std::int64_t{1}, token_leaves() / axis->ranks());",
+            "return token_leaves() / axis->ranks();"),
+    },
     ("tools/train/pipeline_passes.cpp", "pipeline"): {
         "dropout has the position of the first micro-batch": (
             "    training.enter(pass.micro_batch);\n",
@@ -72,16 +77,35 @@ FAULTS = {
             "units[static_cast<std::size_t>(part) % units.size()]->start_pass();",
             "units[static_cast<std::size_t>(part) % units.size()]->name();"),
     },
+    ("tools/train/pipeline_passes.cpp", "continued_texts"): {
+        "samples read the tied weights from before the update": (
+            "  evaluates_ = !trains;\n",
+            "  evaluates_ = true;\n"),
+    },
+    ("tools/train/session.cpp", "continued_texts"): {
+        "tensor ranks answer different questions": (
+            "static_cast<int>(batch_rank_)",
+            "world_.rank()"),
+        "the right answers are those of one rank": (
+            "    sum += of_rank.front();\n",
+            "    sum = std::max(sum, of_rank.front());\n"),
+        "every stage counts the answers": (
+            "  return counts_in_loss_ && strategy_->plan().token_cut(world_.rank()).rank == 0;\n",
+            "  return strategy_->plan().token_cut(world_.rank()).rank == 0;\n"),
+    },
     ("sharding/strategy/tied_ends.cpp", "pipeline"): {
         "the embedding overwrites the gradient of the head": (
-            "    parameters[i].next_contribution();  // the next one adds\n",
+            "    parameter.next_contribution();  // the next one adds\n",
             ""),
         "the head runs before its weights have come": (
             "  wait_for_communication(weights_done_);\n  if (!trains) return;\n",
             "  if (!trains) return;\n"),
         "the head writes over gradients on their way": (
-            "  wait_for_communication(gradients_sent_);\n  for",
+            "  wait_for_communication(gradients_sent_);\n  sent_.clear();\n  for",
             "  for"),
+        "the table has the gradient of one leaf of the head": (
+            "      for (const Tensor& leaf : slot.gradients[i]) leaves.push_back(leaf.clone());\n",
+            "      for (int j = 0; j < trained_[i].leaves; ++j) leaves.push_back(slot.gradients[i][0].clone());\n"),
     },
     ("sharding/plan/stages.h", "pipeline"): {
         "gradients are sent to stages that train nothing": (
@@ -93,7 +117,7 @@ FAULTS = {
             "(pipeline.sends_gradient(stage) ? 1 : 0)",
             "0"),
         "the last stage's copy of tied weights is not predicted": (
-            "  footprint.parameters += pipeline.tied_elements(false) * size(pipeline.message_dtype);\n",
+            "  footprint.parameters += pipeline.tied_weights() * size(pipeline.message_dtype);\n",
             ""),
     },
     ("sharding/strategy/strategy.cpp", "pipeline"): {
@@ -107,7 +131,7 @@ FAULTS = {
     ("models/routers.cpp", "pipeline"): {
         "a stage counts as the first layers": (
             "add_counts(sums, chosen.layer, chosen.offsets);",
-            "add_counts(sums, 0, chosen.offsets);"),
+            "add_counts(sums, chosen.layer - chosen_in_step_.front().layer, chosen.offsets);"),
     },
     ("tools/config/kernel_options.cpp", "isa"): {
         "runtime.isa is read and forgotten": (
@@ -146,6 +170,12 @@ FAULTS = {
         "a hint that the book does not list": (
             '    {"n_layers", "model.layers"},\n',
             '    {"n_layers", "model.layers"},\n    {"depth", "model.layers"},\n'),
+        "a hint names a key that does not exist": (
+            '    {"module_fqns_per_model_part", "sharding.pipeline_stages"},\n',
+            '    {"module_fqns_per_model_part", "sharding.stages"},\n'),
+        "a hint for a schedule names a schedule that does not exist": (
+            '    {"interleaved1f1b", "interleaved"},\n',
+            '    {"interleaved1f1b", "interleaving"},\n'),
         "underscores in a whole number get no advice": (
             "if (text[i] == '_' &&",
             "if (text[i] == '-' &&"),
@@ -188,8 +218,14 @@ FAULTS = {
             "available_threads() / runtime.ranks);",
             "0 / runtime.ranks);"),
         "another dtype must have the same bits": (
-            '"runtime.pin"};\n\nbool has_effect',
-            '"runtime.pin", "runtime.compute_dtype"};\n\nbool has_effect'),
+            '"runtime.pin"};\n\n/// Keys of how',
+            '"runtime.pin", "runtime.compute_dtype"};\n\n/// Keys of how'),
+        "cuts without a grid must have the same bits": (
+            "return config.sharding.grid == 0 || !sums_rows_alike(config, first);",
+            "return !sums_rows_alike(config, first);"),
+        "a cut that changes the batch ranks must have the same bits": (
+            "return config.sharding.grid == 0 || !sums_rows_alike(config, first);",
+            "return config.sharding.grid == 0;"),
     },
     ("tools/bench/compare.cpp", "bench_strategies"): {
         "tokens per second are those of the first row's batch": (
@@ -269,8 +305,11 @@ FAULTS = {
             "  ::prctl(PR_SET_PDEATHSIG, SIGTERM);\n",
             ""),
         "orphans outlive their tree": (
-            "  ::prctl(PR_SET_CHILD_SUBREAPER, 1);\n",
+            "  adopt_orphans(true);\n",
             ""),
+        "orphans of later processes are adopted, and stay as zombies": (
+            "  kill();\n  adopt_orphans(false);\n",
+            "  kill();\n"),
     },
     ("tools/eval/evaluate.cpp", "eval"): {
         "bytes of text are counted from the first token, which is no target": (
@@ -338,9 +377,6 @@ FAULTS = {
             "== question.label) ++right;"),
     },
     ("tools/train/runner.cpp", "continued_texts"): {
-        "the right answers are those of rank 0": (
-            "world_)) right += numbers.front();",
-            "world_)) right = std::max(right, numbers.front());"),
         "questions are answered after every line": (
             "(step == train.steps || (train.hellaswag_every > 0 && step % train.hellaswag_every == 0));",
             "true;"),
@@ -726,6 +762,27 @@ FAULTS = {
             "    add_all_reduce(plan.counters, 8, all);",
             "    add_all_reduce(plan.counters, 4, all);"),
     },
+    ("autograd/operations/shared_pieces.cpp", "tensor_parallel"): {
+        "a head has the gradient of one group of its queries": (
+            "tree_reduce(sum, copies, Reduction::sum);",
+            "tree_reduce(sum, std::vector{copies.front()}, Reduction::sum);"),
+        "every sharer gives its channels as the first one": (
+            "of_sharer(gathered, axis_->rank() % sharers_)",
+            "of_sharer(gathered, 0)"),
+        "sharers keep their own gradients of a head": (
+            "axis_->sharers(sharers_).reduce_scatter(own, sums);",
+            "own.copy_from(of_sharer(sums, axis_->rank() % sharers_));"),
+    },
+    ("autograd/cut.cpp", "tensor_parallel"): {
+        "a head of keys has one gradient on few ranks": (
+            "std::max<std::int64_t>(1, groups / held.pieces);",
+            "1;"),
+    },
+    ("optim/shards.h", "tensor_parallel"): {
+        "columns are rounded as neighbours": (
+            "shard.elements()",
+            "{.first = shard.elements().first + shard.elements().skip}"),
+    },
     ("autograd/context_axis.h", "context"): {
         "a leaf is two neighbouring pieces": (
             "j % 2 == 0 ? leaf : pieces_of_row() - 1 - leaf",
@@ -740,6 +797,12 @@ FAULTS = {
         "the keys behind a piece have gradients of other memory": (
             "    gradients.zero();  // the keys behind the piece\n",
             ""),
+        "the keys of a head are read before they have come": (
+            "      context().compute_stream().wait(gathered_);\n",
+            ""),
+        "every group has the logsumexp of the first heads": (
+            "number * all / count, all / count",
+            "0, all / count"),
         "a piece sees the keys up to its beginning": (
             "keys((axis.cut().place_of(piece) + 1) * q.tokens)",
             "keys(std::max<std::int64_t>(1, axis.cut().place_of(piece)) * q.tokens)"),
@@ -816,8 +879,8 @@ FAULTS = {
     },
     ("optim/shards.h", "optimizer_dtypes"): {
         "the optimizer does not learn where a shard begins": (
-            ".first = shard.part.elements.first + shard.first",
-            ".first = 0"),
+            "shard.elements()",
+            "shard.part.elements"),
     },
     ("runtime/profiler.cpp", "predicted_time"): {
         "the log of a dry run has no marks": (
@@ -938,16 +1001,18 @@ FAULTS = {
     },
     ("kernels/grouped_matmul/cpu.cpp", "dry_run"): {
         "a grouped product's workspace has the rows of a dry run's counts": (
-            ".rows = a.size(0)});",
-            ".rows = groups.end()});"),
+            ".count = groups.experts,\n"
+            "                          .rows = a.size(0)});",
+            ".count = groups.experts,\n"
+            "                          .rows = groups.end()});"),
     },
     ("autograd/expert_rows.cpp", "dry_run"): {
         "a dry run forgets the rows of uneven shares": (
             "rows / groups + (g < rows % groups ? 1 : 0);",
             "rows / groups;"),
         "the bound of a peak counts one rank's rows": (
-            "received[i] = own[first + i % (n + 1)];",
-            "if (i <= n) received[i] = own[first + i % (n + 1)];"),
+            "for (std::int64_t e = 0; e <= n; ++e) received.push_back(from[e] - from[0]);",
+            "for (std::int64_t e = 0; e <= n; ++e) received.push_back(r == 0 ? from[e] - from[0] : 0);"),
     },
     ("tools/plan/dry_run.cpp", "dry_run"): {
         "a dry run's batches have no documents": (

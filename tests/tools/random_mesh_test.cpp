@@ -1,9 +1,12 @@
 // Random meshes: pipelines of tensor, context, expert and data ranks under every strategy, against the same
-// run on the batch ranks alone.
+// run on fewer ranks.
 //
-// Each case draws a model, a mesh and options. With a grid its losses, norms and weights must have the bits
-// of that run; memory and traffic must be the footprint's. The cases are the same in every run. TESSERA_RANDOM_CASES=10000 in the environment runs more of them; a mismatch
-// prints the case and its number, and TESSERA_RANDOM_FIRST=NUMBER begins there.
+// Each case draws a model, a mesh and options. With a grid its losses, norms and weights must have the
+// bits of the batch ranks alone. Without one tensor and context ranks choose the parts of sums, and the run
+// must have the bits of one without pipeline and expert ranks. Memory and traffic must be the footprint's.
+// Messages and computation are delayed by random times in every case, and not in the run that it is
+// compared with. The cases are the same in every run. TESSERA_RANDOM_CASES=10000 in the environment runs
+// more of them; a mismatch prints the case and its number, and TESSERA_RANDOM_FIRST=NUMBER begins there.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -20,7 +23,10 @@ namespace {
 using test::Findings;
 using test::TrainedSession;
 
-constexpr int kGrid = 8, kMostRanks = 8, kUsualCases = 24;
+constexpr int kUsualCases = 24;
+/// One case in kManyEvery may have kManyRanks.
+constexpr int kMostRanks = 8, kManyRanks = 16, kManyEvery = 16;
+/// Whether tensor ranks share out the channels of experts.
 constexpr std::int64_t kLength = 32, kVocabulary = 37;
 
 /// Draws for one case, addressed by its number.
@@ -50,39 +56,78 @@ struct Case {
     return batch_ranks * static_cast<int>(mesh().context_parallel * mesh().tensor_parallel *
                                           mesh().pipeline_parallel);
   }
+  /// The run that has the same bits.
+  Case reference() const {
+    Case fewer = *this;
+    ShardingConfig& sharding = fewer.config.sharding;
+    sharding.pipeline_parallel = sharding.pipeline_chunks = 1;
+    // Sums over expert ranks come before those over context ranks, and fast ones depend on their number.
+    const bool without = mesh().context_parallel == 1 || mesh().grid > 0;
+    if (without && mesh().expert_sums == ExpertSums::exact) sharding.expert_parallel = 1;
+    if (mesh().grid > 0) sharding.tensor_parallel = sharding.context_parallel = 1;
+    return fewer;
+  }
   std::string name() const {
     return fmt::format(
-        "{} {} batch {} pipeline {} ({}) context {} tensor {} expert {} {} micro-batches {}{}",
-        config.model.preset, name_of(mesh().strategy), batch_ranks, mesh().pipeline_parallel,
-        enum_name(mesh().pipeline_schedule), mesh().context_parallel, mesh().tensor_parallel,
-        mesh().expert_parallel, name_of(config.runtime.compute_dtype),
-        config.data.accumulation_steps, documents ? " documents" : "");
+        "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} "
+        "expert {} ({}, {}) {}, masters {}, moments {}, micro-batches {} reduced by {}{}",
+        config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
+        mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
+        mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
+        mesh().tensor_parallel, mesh().expert_parallel, enum_name(mesh().expert_sums),
+        enum_name(mesh().expert_copies), name_of(config.runtime.compute_dtype),
+        name_of(config.optimizer.master_dtype), name_of(config.optimizer.state_dtype),
+        config.data.accumulation_steps, enum_name(mesh().reduce), documents ? " documents" : "");
   }
 };
+
+/// A schedule that suits the stages and micro-batches.
+void draw_schedule(Draws& draws, Config& config, bool can_reduce_once) {
+  ShardingConfig& mesh = config.sharding;
+  const std::int64_t micro_batches = config.data.accumulation_steps;
+  mesh.pipeline_schedule =
+      draws.one_of({PipelineSchedule::gpipe, PipelineSchedule::one_forward_one_backward,
+                    PipelineSchedule::interleaved, PipelineSchedule::zero_bubble});
+  if (mesh.pipeline_schedule == PipelineSchedule::interleaved) {
+    if (micro_batches % mesh.pipeline_parallel == 0) {
+      mesh.pipeline_chunks = mesh.pipeline_parallel == 2 ? 2 : 1;
+    } else {
+      mesh.pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+    }
+  }
+  if (mesh.pipeline_schedule == PipelineSchedule::zero_bubble && micro_batches > 1) {
+    if (can_reduce_once) {
+      mesh.reduce = ReduceAfter::last_micro_batch;
+    } else {
+      mesh.pipeline_schedule = PipelineSchedule::gpipe;
+    }
+  }
+}
 
 Case draw(std::uint64_t number) {
   Draws draws(number);
   Case drawn;
   Config& config = drawn.config;
   config.model = {.preset = draws.one_of({"gpt2-mini", "llama3-8b", "llama3-mini", "qwen3-mini",
-                                          "qwen3-moe-mini", "llama4-mini"}),
+                                          "qwen3-moe-mini", "llama4-mini", "llama4-scout"}),
                   .layers = 2,
                   .heads = 8,
                   .width = 32,
                   .context = kLength,
                   .vocab_size = kVocabulary};
   const std::string& preset = config.model.preset;
-  const bool mixture = preset == "qwen3-moe-mini" || preset == "llama4-mini";
-  if (preset != "gpt2-mini") config.model.kv_heads = config.model.heads;
+  const bool llama4 = preset.starts_with("llama4");
+  const bool mixture = preset == "qwen3-moe-mini" || llama4;
+  const bool tied = preset != "llama3-8b" && preset != "llama4-scout";
+  if (preset != "gpt2-mini") config.model.kv_heads = draws.one_of({8, 8, 4, 2});
   if (preset != "gpt2-mini") config.model.head_size = 4;
   if (preset == "gpt2-mini" && draws.coin()) config.model.dropout = 0.2;
   if (mixture) {
     config.model.experts = 4;
     config.model.expert_width = 16;
-  } else if (preset != "gpt2-mini") {
-    config.model.mlp_width = 48;
   }
-  if (preset == "llama4-mini") config.model.attention_chunk = 8;
+  if (preset != "gpt2-mini" && preset != "qwen3-moe-mini") config.model.mlp_width = 48;
+  if (llama4) config.model.attention_chunk = 8;
   ShardingConfig& mesh = config.sharding;
   const auto strategy =
       draws.one_of({"ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp"});
@@ -92,56 +137,52 @@ Case draw(std::uint64_t number) {
     config.data.accumulation_steps = 4 / drawn.batch_ranks;
   }
   config = variant_of(config, strategy);
-  mesh.grid = kGrid;
-  mesh.tensor_parallel = mixture ? 1 : draws.one_of({1, 2, 4, 8});
+  mesh.grid = draws.one_of({0, 2, 4, 8});
+  const bool grid = mesh.grid > 0;
+  const int most_ranks = draws.below(kManyEvery) == 0 ? kManyRanks : kMostRanks;
+  mesh.pipeline_parallel = draws.one_of({1, 1, 2, 4});
+  while (drawn.batch_ranks * mesh.pipeline_parallel > most_ranks) mesh.pipeline_parallel /= 2;
+  mesh.tensor_parallel = draws.one_of({1, 2, 4, 8});
   mesh.context_parallel = draws.one_of({1, 2, 4, 8});
-  // With tied ends, a pipeline and a grid exclude each other.
-  if (preset == "llama3-8b") mesh.pipeline_parallel = draws.one_of({2, 2, 4});
-  while (drawn.batch_ranks * mesh.pipeline_parallel > kMostRanks) mesh.pipeline_parallel /= 2;
-  while (mesh.tensor_parallel * mesh.context_parallel > kGrid || drawn.ranks() > kMostRanks) {
+  if (draws.coin()) mesh.context_exchange = KeyExchange::heads;
+  while ((grid && mesh.tensor_parallel * mesh.context_parallel > mesh.grid) ||
+         drawn.ranks() > most_ranks) {
     (mesh.context_parallel > 1 ? mesh.context_parallel : mesh.tensor_parallel) /= 2;
   }
-  if (mesh.pipeline_parallel > 1) {
-    mesh.pipeline_schedule =
-        draws.one_of({PipelineSchedule::gpipe, PipelineSchedule::one_forward_one_backward,
-                      PipelineSchedule::interleaved});
-    if (mesh.pipeline_schedule == PipelineSchedule::interleaved) {
-      mesh.pipeline_chunks = mesh.pipeline_parallel == 2 ? 2 : 1;
-      if (config.data.accumulation_steps % mesh.pipeline_parallel != 0) {
-        mesh.pipeline_schedule = PipelineSchedule::one_forward_one_backward;
-        mesh.pipeline_chunks = 1;
-      }
-    }
-  }
-  if (mixture && mesh.context_parallel == 1 && drawn.batch_ranks > 1 && draws.coin())
+  const bool can_reduce_once =
+      !(tied && mesh.pipeline_parallel > 1) && !(grid && mesh.context_parallel > 1);
+  if (can_reduce_once && draws.coin()) mesh.reduce = ReduceAfter::last_micro_batch;
+  if (mesh.pipeline_parallel > 1) draw_schedule(draws, config, can_reduce_once);
+  if (mixture && !(grid && mesh.context_parallel > 1) && drawn.batch_ranks > 1 && draws.coin()) {
     mesh.expert_parallel = 2;
+    if (draws.coin()) mesh.expert_sums = ExpertSums::fast;
+    if (draws.coin()) mesh.expert_copies = ExpertCopies::each_rank;
+  }
   if (draws.coin()) mesh.activation_checkpointing = {.first = 0, .every = draws.one_of({1, 2})};
   mesh.reshard_group = draws.one_of({0, 1});
   mesh.live_gathers = draws.one_of({1, 2, 3});
   if (draws.coin()) config.runtime.compute_dtype = DType::bf16;
+  if (draws.below(4) == 0) config.optimizer.master_dtype = DType::bf16;
+  if (draws.below(4) == 0) config.optimizer.state_dtype = DType::bf16;
   config.optimizer.clip_norm = 0.1;
   drawn.documents = draws.coin();
   return drawn;
 }
 
-TrainedSession train(const Case& drawn, int ranks, Findings* findings) {
-  test::Steps steps{.device = test::device(), .findings = findings};
+TrainedSession train(const Case& drawn, test::Steps steps) {
+  steps.device = test::device();
   if (drawn.documents) {
     steps.source = test::two_documents(kLength, kVocabulary,
                                        [](std::int64_t row) { return 5 + 9 * (row % 3); });
   }
-  return test::train_session(drawn.config, ranks, steps);
+  return test::train_session(drawn.config, drawn.ranks(), steps);
 }
 
 /// Empty, or what differs.
-std::string difference(const Case& drawn) {
+std::string difference(const Case& drawn, std::uint64_t delay_seed) {
   Findings findings;
-  const TrainedSession found = train(drawn, drawn.ranks(), &findings);
-  Case alone = drawn;
-  alone.config.sharding.tensor_parallel = alone.config.sharding.context_parallel = 1;
-  alone.config.sharding.expert_parallel = alone.config.sharding.pipeline_parallel = 1;
-  alone.config.sharding.pipeline_chunks = 1;
-  const TrainedSession expected = train(alone, drawn.batch_ranks, nullptr);
+  const TrainedSession found = train(drawn, {.findings = &findings, .delay_seed = delay_seed});
+  const TrainedSession expected = train(drawn.reference(), {});
   std::string text;
   for (const std::string& wrong : findings.wrong()) text += " " + wrong;
   if (found.losses != expected.losses) text += " losses";
@@ -158,7 +199,7 @@ std::uint64_t number_in(const char* variable, std::uint64_t usual) {
 
 }  // namespace
 
-TEST_CASE("random meshes have the bits of the batch ranks alone") {
+TEST_CASE("random meshes, delayed at random, have the bits of fewer ranks") {
   const std::uint64_t first = number_in("TESSERA_RANDOM_FIRST", 0);
   const std::uint64_t count = number_in("TESSERA_RANDOM_CASES", kUsualCases);
   for (std::uint64_t number = first; number < first + count; ++number) {
@@ -166,7 +207,7 @@ TEST_CASE("random meshes have the bits of the batch ranks alone") {
     INFO("case " << number << ": " << drawn.name());
     std::string wrong;
     try {
-      wrong = difference(drawn);
+      wrong = difference(drawn, number);
     } catch (const Error& error) {
       wrong = error.what();
     }

@@ -45,6 +45,7 @@ TEST_CASE("the report's data has a list for every field of metrics.jsonl, and th
   CHECK_FALSE(columns.contains("time"));
   CHECK(data["every"] == 1);
   CHECK(data["start"]["strategy"] == "fsdp");
+  CHECK(data["start"]["mesh"] == "replica 1 x shard 2");
   CHECK(data["events"].size() == test::events_of(config.train.dir).size());
   // The prediction is that of the plan: the measured figures agree to the byte.
   const ordered_json& predicted = data["start"]["predicted"];

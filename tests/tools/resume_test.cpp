@@ -1,26 +1,16 @@
 // Runs that are interrupted and continued: metrics and model of a run that was never interrupted.
 #include "tools/train/resume.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <limits>
 
 #include "models/tokenizers/tokenizer.h"
-#include "runtime/random.h"
 #include "runtime/safetensors.h"
 #include "sharding/checkpoint/reader.h"
 #include "tests/support/error_of.h"
-#include "tests/support/paths.h"
-#include "tests/support/waiting.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
@@ -70,33 +60,6 @@ void check_continues(const Config& config, std::int64_t step, const Config& agai
 
 std::string error_of(const Config& config) {
   return test::error_of([&] { train(config); });
-}
-
-/// Runs the program with run.yaml. `due` is asked every millisecond; when it holds, the program is
-/// killed. Returns its status.
-int train_and_kill(const TemporaryDirectory& folder, const std::function<bool()>& due) {
-  const std::string program = std::string(TESSERA_BINARY_DIR) + "/bin/tessera";
-  const std::string config = folder / "run.yaml";
-  const std::string out = folder / "out.txt";
-  // The process may be killed before it runs at all.
-  const int file = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  const pid_t process = ::fork();
-  if (process == 0) {
-    ::dup2(file, STDOUT_FILENO);
-    ::dup2(file, STDERR_FILENO);
-    ::execl(program.c_str(), "tessera", "train", config.c_str(), nullptr);
-    ::_exit(127);
-  }
-  ::close(file);
-  int status = 0;
-  bool ended = false;
-  test::wait_for("the run is due to be killed, or has ended", [&] {
-    return (ended = ::waitpid(process, &status, WNOHANG) == process) || due();
-  });
-  if (ended) return status;
-  ::kill(process, SIGKILL);
-  ::waitpid(process, &status, 0);
-  return status;
 }
 
 std::vector<std::int64_t> steps_in(const fs::path& run) {
@@ -423,64 +386,6 @@ TEST_CASE("a rollback leaves out the batch that diverged", "[cpu]") {
   const std::vector<json> metrics = metrics_of(config.train.dir);
   CHECK(metrics.size() == 12);
   for (const json& line : metrics) CHECK(line["loss"].is_number());
-}
-
-// TESSERA_KILLS=100 in the environment kills it a hundred times, in some minutes.
-TEST_CASE(
-    "a run that is killed, and goes on with other ranks, ends with the weights of one undisturbed",
-    "[cpu]") {
-  const char* const asked = std::getenv("TESSERA_KILLS");
-  const int most_kills = asked != nullptr ? std::stoi(asked) : 8;
-  const TemporaryDirectory folder;
-  Config config = checkpointed_run(folder);
-  config.train.dir = folder / "killed";
-  config.train.steps = 1'000'000;  // it ends by a kill
-  config.optimizer.schedule = ScheduleKind::constant;
-  config.train.log_every = 1'000'000;
-  config.train.eval_every = 0;
-  config.train.checkpoint_every = 5;
-  config.train.keep_last = 2;
-  config.train.elastic = 4;
-  config.runtime.ranks = 2;
-  config.sharding.strategy = StrategyKind::fsdp;
-  constexpr int kRanks[] = {2, 4, 1};
-  const auto start_with = [&](int ranks) {
-    config.runtime.ranks = ranks;
-    write_file_atomically(folder / "run.yaml", to_yaml(config));
-  };
-  const RandomStream random(1, "kills");
-  std::int64_t last = 0;
-  for (int i = 0; i < most_kills; ++i) {
-    start_with(kRanks[i % 3]);
-    // Soon after the start, or when a new checkpoint has appeared and a few steps more are done.
-    const int delay = static_cast<int>(random.below(static_cast<std::uint64_t>(i), 5));
-    int waited = 0;
-    const int status = train_and_kill(folder, [&] {
-      if (i % 4 == 0) return ++waited > 10 * delay;
-      const auto checkpoints = checkpoints_in(config.train.dir);
-      const bool is_new = !checkpoints.empty() && checkpoints.back().step > last;
-      return is_new && ++waited > delay;
-    });
-    CAPTURE(read_text_file(folder / "out.txt"));
-    REQUIRE(WIFSIGNALED(status));
-    const std::vector<CheckpointFolder> left = checkpoints_in(config.train.dir);
-    if (left.empty()) continue;
-    REQUIRE(left.back().step >= last);
-    last = left.back().step;
-    for (const CheckpointFolder& checkpoint : left) {
-      CHECK(CheckpointReader(checkpoint.path).problems().empty());
-    }
-  }
-  CHECK(last > 0);
-  config.runtime.ranks = 2;
-  config.train.steps = last + 2;
-  train(config);
-  CHECK(metrics_of(config.train.dir).size() == 2);  // of the first step and the last
-  const std::string model = model_bytes(config.train.dir);
-  config.train.dir = folder / "undisturbed";
-  config.train.checkpoint_every = 0;  // each waits for the disk
-  train(config);
-  CHECK(model_bytes(config.train.dir) == model);
 }
 
 }  // namespace tessera

@@ -23,33 +23,36 @@ Report selftest_with(const std::vector<std::string>& fault) {
 
 }  // namespace
 
-TEST_CASE("selftest: every strategy, a killed run and a resharded one have the same bits",
+TEST_CASE("selftest: every strategy and cut, a killed run and a resharded one have the same bits",
           "[cpu]") {
   const Report report = selftest_with({});
   CAPTURE(report.lines);
   CHECK(report.wrong == 0);
-  REQUIRE(report.lines.size() == 10);
+  REQUIRE(report.lines.size() == 13);
   for (const std::string& line : report.lines) CHECK(line.starts_with("ok     "));
   CHECK_THAT(report.lines[4], Catch::Contains("zero3      2 ranks: the same bits; ") &&
                                   Catch::Contains("as predicted"));
-  CHECK_THAT(report.lines[8], Catch::Contains("killed") && Catch::Contains("of step 4"));
+  for (const int cut : {8, 9, 10})
+    CHECK_THAT(report.lines[cut], Catch::Contains("the same bits; "));
+  CHECK_THAT(report.lines[10], Catch::Contains("pipeline   2 of 2 ranks, with fsdp"));
+  CHECK_THAT(report.lines[11], Catch::Contains("killed") && Catch::Contains("of step 4"));
 }
 
 TEST_CASE("selftest: faults are found, and named", "[cpu]") {
   const Report bits = selftest_with({"optimizer.beta2=0.96"});
   CAPTURE(bits.lines);
-  CHECK(bits.wrong == 9);
+  CHECK(bits.wrong == 12);
   CHECK_THAT(bits.lines[1], Catch::StartsWith("WRONG  ddp        2 ranks: the weights differ"));
 
   const Report forgets = selftest_with({"train.resume=never"});
   CAPTURE(forgets.lines);
   CHECK(forgets.wrong == 2);
-  CHECK_THAT(forgets.lines[8], Catch::Contains("it began again in place of continuing"));
-  CHECK_THAT(forgets.lines[9], Catch::Contains("it began again in place of continuing"));
+  CHECK_THAT(forgets.lines[11], Catch::Contains("it began again in place of continuing"));
+  CHECK_THAT(forgets.lines[12], Catch::Contains("it began again in place of continuing"));
 
   const Report refused = selftest_with({"optimizer.beta2=2"});
   CAPTURE(refused.lines);
-  CHECK(refused.wrong == 9);
+  CHECK(refused.wrong == 12);
   CHECK_THAT(refused.lines[1], Catch::Contains("status 1: tessera: ") && Catch::Contains("beta2"));
 }
 

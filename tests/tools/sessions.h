@@ -15,6 +15,7 @@
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/error_of.h"
 #include "tests/support/findings.h"
+#include "tests/tools/delays.h"
 #include "tools/bench/compare.h"
 #include "tools/measure/workload.h"
 #include "tools/train/optimizer.h"
@@ -87,6 +88,8 @@ struct Steps {
   Findings* findings = nullptr;
   /// Rows of an evaluation behind the steps; its loss follows those of the steps. 0: none.
   std::int64_t evaluated_rows = 0;
+  /// If given: messages and computation are delayed by random times.
+  std::optional<std::uint64_t> delay_seed = {};
   /// On every rank after each step.
   std::function<void(TrainingSession&, Communicator&, int step)> after = {};
 };
@@ -105,6 +108,8 @@ inline TrainedSession train_session(const Config& config, int ranks, const Steps
   TrainedSession trained;
   const auto train = [&](TrainingSession& session, const BatchSource& random, Communicator& world) {
     TrainedSession mine;
+    std::optional<Delays> delays;
+    if (steps.delay_seed) delays.emplace(session, *steps.delay_seed, world.rank());
     const auto bytes = [&] {
       communication_stream().synchronize();
       return world.bytes_sent() - world.bytes_sent(Collective::all_to_all);

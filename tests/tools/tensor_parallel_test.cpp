@@ -16,17 +16,23 @@ namespace {
 using test::TrainedSession;
 
 constexpr std::int64_t kGrid = 8;
+constexpr const char *kQwen3Moe = "qwen3-moe-mini", *kLlama4 = "llama4-mini";
 
 /// A vocabulary of 37 is divided unevenly, and with a grid of 8 its last part is short.
 Config small_model(const std::string& preset) {
   Config config;
   config.model = {
       .preset = preset, .layers = 2, .heads = 8, .width = 32, .context = 16, .vocab_size = 37};
-  if (preset == "llama3-mini" || preset == "qwen3-mini") {
+  if (preset != "gpt2-mini") {
     config.model.kv_heads = 8;
     config.model.head_size = 4;
-    config.model.mlp_width = 48;
   }
+  if (preset == "llama3-mini" || preset == "qwen3-mini") config.model.mlp_width = 48;
+  if (preset == kQwen3Moe || preset == kLlama4) {
+    config.model.experts = 4;
+    config.model.expert_width = 24;
+  }
+  if (preset == kLlama4) config.model.attention_chunk = 8;
   if (preset == "gpt2-mini") config.model.dropout = 0.2;
   config.data = {.batch_size = 4, .sequence_length = 16};
   config.optimizer.clip_norm = 0.1;
@@ -43,6 +49,7 @@ TrainedSession train(Config config, int tensor_ranks, int data_ranks = 1) {
 
 void check_same(const TrainedSession& found, const TrainedSession& expected) {
   CHECK(found.losses == expected.losses);
+  CHECK(found.router_losses == expected.router_losses);
   CHECK(found.norms == expected.norms);
   CHECK((found.weights == expected.weights));
 }
@@ -50,13 +57,49 @@ void check_same(const TrainedSession& found, const TrainedSession& expected) {
 }  // namespace
 
 TEST_CASE("tensor ranks: with a grid 1, 2, 4 and 8 of them have the same bits") {
-  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-mini"}) {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-mini", kQwen3Moe, kLlama4}) {
     const Config config = small_model(preset);
     const TrainedSession expected = train(config, 1);
     REQUIRE(expected.losses[0] != expected.losses[2]);
     for (const int ranks : {2, 4, 8}) {
       CAPTURE(preset, ranks);
       check_same(train(config, ranks), expected);
+    }
+  }
+}
+
+TEST_CASE("tensor ranks share heads of keys, and have the bits of one rank") {
+  struct Case {
+    const char* preset;
+    std::int64_t heads_of_keys;
+    DType dtype;
+  };
+  for (const Case& c : {Case{"llama3-mini", 2, DType::f32}, Case{"llama3-mini", 2, DType::bf16},
+                        Case{"qwen3-mini", 2, DType::f32}, Case{"qwen3-mini", 4, DType::bf16}}) {
+    Config config = small_model(c.preset);
+    config.model.kv_heads = c.heads_of_keys;
+    config.runtime.compute_dtype = c.dtype;
+    const TrainedSession expected = train(config, 1);
+    REQUIRE(expected.losses[0] != expected.losses[2]);
+    for (const int ranks : {2, 4, 8}) {
+      CAPTURE(c.preset, c.heads_of_keys, name_of(c.dtype), ranks);
+      check_same(train(config, ranks), expected);
+    }
+    config.sharding.context_parallel = 2;
+    check_same(train(config, 4, 2), expected);
+  }
+}
+
+TEST_CASE("tensor ranks: masters and moments in bf16 are rounded alike on any number of them") {
+  for (const bool masters : {true, false}) {
+    for (const char* strategy : {"ddp", "zero3", "fsdp", "fsdp_flat"}) {
+      CAPTURE(masters, strategy);
+      Config config = variant_of(small_model("llama3-mini"), strategy);
+      config.runtime.compute_dtype = DType::bf16;
+      (masters ? config.optimizer.master_dtype : config.optimizer.state_dtype) = DType::bf16;
+      const TrainedSession expected = train(config, 1, 2);
+      check_same(train(config, 2, 2), expected);
+      check_same(train(config, 4, 2), expected);
     }
   }
 }
@@ -69,6 +112,34 @@ TEST_CASE("tensor ranks: the strategies share out what a tensor rank holds") {
       config.runtime.compute_dtype = dtype;
       check_same(train(config, 2, 2), train(config, 1, 2));
     }
+  }
+}
+
+// The balance of the routers moves biases by counts and adds losses, so both must be counted once.
+TEST_CASE(
+    "tensor ranks share out the channels inside experts, next to data, expert and context ranks") {
+  struct Case {
+    const char *preset, *strategy;
+    Balance balance;
+    int tensor, expert, context, batch;
+    DType dtype = DType::f32;
+    bool recomputes = false;
+  };
+  for (const Case& c :
+       {Case{kQwen3Moe, "ddp", Balance::lagged, 4, 2, 1, 2},
+        Case{kLlama4, "fsdp", Balance::bias, 2, 2, 1, 2, DType::bf16},
+        Case{kQwen3Moe, "fsdp_flat", Balance::hf, 2, 1, 1, 2, DType::bf16, /*recomputes=*/true},
+        Case{kLlama4, "zero3", Balance::lagged, 2, 1, 2, 1, DType::f32, /*recomputes=*/true},
+        Case{kQwen3Moe, "hsdp", Balance::bias, 2, 2, 1, 4}}) {
+    CAPTURE(c.preset, c.strategy, c.tensor, c.expert, c.context, c.batch);
+    Config config = variant_of(small_model(c.preset), c.strategy);
+    config.moe = {.balance = c.balance, .bias_rate = 0.01};
+    config.runtime.compute_dtype = c.dtype;
+    if (c.recomputes) config.sharding.activation_checkpointing = {.first = 0, .every = 1};
+    const TrainedSession expected = train(config, 1, c.batch);
+    config.sharding.expert_parallel = c.expert;
+    config.sharding.context_parallel = c.context;
+    check_same(train(config, c.tensor, c.context * c.batch), expected);
   }
 }
 
@@ -89,12 +160,13 @@ TEST_CASE("tensor ranks and context ranks together have the bits of one rank") {
 }
 
 TEST_CASE("tensor ranks: a token's logits have the bits of training, however tokens are fed") {
-  for (const char* preset : {"gpt2-mini", "qwen3-mini"}) {
+  for (const char* preset : {"gpt2-mini", "qwen3-mini", "llama3-mini", kQwen3Moe, kLlama4}) {
     // Log-probabilities of rows, and those of the same tokens by a cache: 3 tokens, then one by one.
     std::vector<std::vector<float>> of_rows(4), by_cache(4);
     const std::vector<int> all_ranks = {1, 2, 8};
     for (std::size_t run = 0; run < all_ranks.size(); ++run) {
       Config config = small_model(preset);
+      if (config.model.preset == "llama3-mini") config.model.kv_heads = 2;
       config.sharding.tensor_parallel = all_ranks[run];
       const auto body = [&](TrainingSession& session, const BatchSource& source,
                             Communicator& world) {
@@ -128,17 +200,22 @@ TEST_CASE("tensor ranks that a model does not have room for are one line", "[cpu
     return test::error_of([&] { train(base, tensor_ranks); });
   };
   Config config = small_model("llama3-mini");
-  config.model.kv_heads = 4;
-  CHECK_THAT(refusal(config, 8),
-             Catch::Contains("sharding.tensor_parallel 8 does not divide the 4 "
-                             "heads of 'model.layers.0.self_attn.k_proj.weight'"));
+  config.model.heads = 6, config.model.width = 24;
+  config.model.kv_heads = 3;
+  config.sharding.grid = 0;
+  CHECK_THAT(refusal(config, 2),
+             Catch::Contains("sharding.tensor_parallel 2 does not divide the 3 "
+                             "heads of 'model.layers.0.self_attn.k_proj.weight', nor can they be "
+                             "shared by so many ranks"));
   config = small_model("llama3-mini");
   config.model.mlp_width = 44;
   CHECK_THAT(refusal(config, 2),
              Catch::Contains("sharding.grid 8 does not divide the 44 channels"));
-  config = small_model("qwen3-moe-mini");
-  config.model.experts = 4;
-  CHECK_THAT(refusal(config, 2), Catch::Contains("set sharding.expert_parallel instead"));
+  config = small_model(kQwen3Moe);
+  config.model.expert_width = 12;
+  CHECK_THAT(refusal(config, 2),
+             Catch::Contains("sharding.grid 8 does not divide the 12 channels of "
+                             "'model.layers.0.mlp.experts.gate_up_proj'"));
   config = small_model("gpt2-mini");
   config.sharding.grid = 2;
   CHECK_THAT(refusal(config, 4), Catch::Contains("sharding.grid 2 is no multiple of "
@@ -147,14 +224,19 @@ TEST_CASE("tensor ranks that a model does not have room for are one line", "[cpu
 }
 
 TEST_CASE("tensor ranks: without a grid the losses are those of one rank, to rounding") {
-  for (const char* preset : {"gpt2-mini", "llama3-mini"}) {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", kQwen3Moe, kLlama4}) {
     Config config = small_model(preset);
     config.sharding.grid = 0;
-    const TrainedSession expected = train(config, 1), found = train(config, 2);
-    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-      CAPTURE(preset, i);
-      CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-5));
-      CHECK(found.norms[i] == Approx(expected.norms[i]).epsilon(1e-4));
+    if (config.model.preset == "llama3-mini") config.model.kv_heads = 2;
+    const TrainedSession expected = train(config, 1);
+    for (const auto& [ranks, context_ranks] : {std::pair(2, 1), {4, 1}, {2, 2}}) {
+      config.sharding.context_parallel = context_ranks;
+      const TrainedSession found = train(config, ranks, context_ranks);
+      for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+        CAPTURE(preset, ranks, context_ranks, i);
+        CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-5));
+        CHECK(found.norms[i] == Approx(expected.norms[i]).epsilon(1e-4));
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string_view>
 
 #include "runtime/check.h"
@@ -35,6 +36,10 @@ constexpr std::string_view kWithoutEffect[] = {"data.train",
                                                "sharding.flatten_parameters",
                                                "sharding.shard_size",
                                                "sharding.expert_parallel",
+                                               "sharding.pipeline_schedule",
+                                               "sharding.pipeline_chunks",
+                                               "sharding.pipeline_stages",
+                                               "sharding.expert_copies",
                                                "sharding.buckets",
                                                "sharding.reshard_after_forward",
                                                "sharding.live_gathers",
@@ -45,11 +50,33 @@ constexpr std::string_view kWithoutEffect[] = {"data.train",
                                                "runtime.threads",
                                                "runtime.pin"};
 
-bool has_effect(std::string_view key) {
+/// Keys of how ranks share out the work. Results depend on them where sums are formed in other parts.
+constexpr std::string_view kCuts[] = {"sharding.tensor_parallel", "sharding.context_parallel"};
+
+bool is_in(std::span<const std::string_view> keys, std::string_view key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+int ranks_of(const Config& config) {
+  const int asked = static_cast<int>(config.runtime.ranks);
+  return asked > 0 ? asked : planned_ranks(world_options(config));
+}
+
+/// Whether the rows of a step are added in the same parts.
+bool sums_rows_alike(const Config& a, const Config& b) {
+  if (a.train.elastic > 0 && b.train.elastic > 0) return true;
+  return batch_ranks(a, ranks_of(a)) == batch_ranks(b, ranks_of(b));
+}
+
+/// Whether a key with another value in `first` may change losses, norms or weights.
+bool has_effect(std::string_view key, const Config& config, const Config& first) {
   if (key == "train.seed" || key == "train.elastic") return true;
   if (key.starts_with("train.") || key.starts_with("sample.")) return false;
-  return std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), key) ==
-         std::end(kWithoutEffect);
+  if (key == "runtime.ranks" || key == "sharding.pipeline_parallel") {
+    return !sums_rows_alike(config, first);
+  }
+  if (is_in(kCuts, key)) return config.sharding.grid == 0 || !sums_rows_alike(config, first);
+  return !is_in(kWithoutEffect, key);
 }
 
 /// The key that a name in a row stands for. An unknown name is kept.
@@ -133,7 +160,7 @@ void share_world(std::vector<Compared>& rows) {
   }
   for (const Compared& row : rows) {
     for (const auto& [key, value] : changes_of(row.config, rows.front().config)) {
-      check(std::find(std::begin(kShared), std::end(kShared), key) == std::end(kShared),
+      check(!is_in(kShared, key),
             "{} is {} in {} and another in {}; the rows of a comparison run in one world", key,
             value, row.name, rows.front().name);
     }
@@ -173,8 +200,7 @@ void prepare_rows(std::vector<Compared>& rows) {
   share_world(rows);
   for (Compared& row : rows) {
     try {
-      const int asked = static_cast<int>(row.config.runtime.ranks);
-      const int ranks = asked > 0 ? asked : planned_ranks(world_options(row.config));
+      const int ranks = ranks_of(row.config);
       const ResolvedConfig run = resolve(with_batch_size(row.config, ranks));
       check_ranks(run, ranks);
       check_model_keys(run);
@@ -215,7 +241,7 @@ std::vector<std::pair<std::string, std::string>> changes_of(const Config& config
 std::vector<std::string> computes_otherwise(const Config& config, const Config& first) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : changes_of(config, first)) {
-    if (has_effect(key)) keys.push_back(key);
+    if (has_effect(key, config, first)) keys.push_back(key);
   }
   return keys;
 }

@@ -131,8 +131,12 @@ struct ShardingConfig {
   bool flatten_parameters = false;
   std::int64_t shard_size = 0;
   std::int64_t expert_parallel = 1;
+  ExpertSums expert_sums = ExpertSums::exact;
+  ExpertCopies expert_copies = ExpertCopies::each_expert;
+  std::int64_t expert_pieces = 1;
   std::int64_t tensor_parallel = 1;
   std::int64_t context_parallel = 1;
+  KeyExchange context_exchange = KeyExchange::gather;
   std::int64_t pipeline_parallel = 1;
   PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
   std::int64_t pipeline_chunks = 1;

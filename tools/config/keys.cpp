@@ -271,6 +271,21 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "whole; "
           "the rows of tokens travel to them. It divides the ranks and the experts. Results do not "
           "depend on it; 1 = experts are sharded as all other parameters."),
+      choice_key(
+          "sharding.expert_sums", sharding.expert_sums,
+          "expert_parallel: how a rank adds up the gradients of its experts. `exact`: one for the "
+          "rows of each rank, added in the tree of all sums, so that results do not depend on "
+          "`expert_parallel`. `fast`: one for all rows; less memory and work, other rounding."),
+      choice_key(
+          "sharding.expert_copies", sharding.expert_copies,
+          "expert_parallel: the copies of a token's row that travel to its experts. `each_expert`: "
+          "one for each. `each_rank`: one for each rank that has any of them, which makes the "
+          "others. Fewer bytes if tokens have several experts on a rank; no result depends on it."),
+      whole_number_key(
+          "sharding.expert_pieces", sharding.expert_pieces, 1, 64,
+          "expert_parallel: pieces of a rank's tokens, a power of two. The rows of one piece "
+          "travel while another computes. The experts' gradients of the pieces are added in a "
+          "binary tree: other rounding."),
       whole_number_key(
           "sharding.tensor_parallel", sharding.tensor_parallel, 1, kMostRanks,
           "Neighbouring ranks that share out the channels of every layer, its heads and the "
@@ -282,6 +297,11 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "row's "
           "2 c pieces, and attends to the keys of all. For parameters they are data ranks of the "
           "strategy. 2 c divides `data.sequence_length`. 1 = every rank has whole rows."),
+      choice_key("sharding.context_exchange", sharding.context_exchange,
+                 "With `context_parallel`: whether a rank gathers the keys and values of all heads "
+                 "of a layer at once (`gather`), or of one head of keys at a time while the next "
+                 "ones travel (`heads`): less memory, and messages under the computation. Results "
+                 "do not depend on it."),
       whole_number_key(
           "sharding.grid", sharding.grid, 0, kMostRanks,
           "Sums that tensor-parallel or context-parallel ranks divide are formed as this many "

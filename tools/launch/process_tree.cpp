@@ -66,6 +66,11 @@ std::optional<Entry> entry_of(const fs::path& folder) {
   ::_exit(127);
 }
 
+/// Whether orphans of the processes below this one become its children.
+void adopt_orphans(bool adopts) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, adopts ? 1 : 0);
+}
+
 /// Takes the status of a child that has ended, so that it does not stay as a zombie.
 void reap(const std::vector<pid_t>& processes) {
   for (const pid_t process : processes) ::waitpid(process, nullptr, WNOHANG);
@@ -103,7 +108,7 @@ ProcessTree::ProcessTree(const std::vector<std::string>& command, const std::str
   int ends[2];
   check(::pipe2(ends, O_CLOEXEC) == 0, "cannot start {}: {}", command[0],
         std::generic_category().message(errno));
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  adopt_orphans(true);
   const pid_t own = ::getpid();
   process_ = ::fork();
   if (process_ == 0) become(arguments.data(), output.c_str(), own, ends[1]);
@@ -112,12 +117,15 @@ ProcessTree::ProcessTree(const std::vector<std::string>& command, const std::str
   // Nothing to read: exec has closed the other end.
   [[maybe_unused]] const auto count = ::read(ends[0], &problem, sizeof problem);
   ::close(ends[0]);
-  if (problem != 0 && process_ > 0) ::waitpid(process_, nullptr, 0);
-  check(problem == 0, "cannot start {}: {}", command[0], std::generic_category().message(problem));
+  if (problem == 0) return;
+  if (process_ > 0) ::waitpid(process_, nullptr, 0);
+  adopt_orphans(false);
+  fail("cannot start {}: {}", command[0], std::generic_category().message(problem));
 }
 
 ProcessTree::~ProcessTree() {
   kill();
+  adopt_orphans(false);
 }
 
 std::optional<int> ProcessTree::poll() {

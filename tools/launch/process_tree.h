@@ -1,7 +1,7 @@
 // ProcessTree: a command and all processes below it, which end together.
 //
-// A process has one tree at a time: it adopts the orphans of the tree, and all processes below it count
-// as the tree's.
+// A process has one tree at a time: until the tree is destroyed it adopts the orphans of the tree, and all
+// processes below it count as the tree's.
 #pragma once
 
 #include <sys/types.h>

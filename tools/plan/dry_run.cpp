@@ -107,7 +107,8 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
                        .dry = true});
   const ContextGuard guard(context);
   choose_kernels(run.config);
-  context.state<AssumedLoad>().kind = load;
+  const bool in_turn = load == AssumedLoad::Kind::even && run.config.moe.force_balance;
+  context.state<AssumedLoad>().kind = in_turn ? AssumedLoad::Kind::in_turn : load;
   const auto world = make_dry_communicator(rank.rank, nodes_of(rank));
   TrainingSession session(run, *world);
   const DataConfig& data = run.config.data;

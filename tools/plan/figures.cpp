@@ -72,7 +72,7 @@ Timeline mean_of(const std::vector<Timeline>& stages, std::size_t stage) {
   return mean;
 }
 
-/// `fullest` is the place along the pipeline whose entries the timeline has.
+/// `fullest` is the place along the pipeline that the timeline is of.
 StepTime time_of(const std::vector<StepMemory>& stages, std::size_t fullest,
                  const ResolvedConfig& run, const Plan& plan, const PlanOptions& options) {
   std::vector<RankLog> logs;
@@ -140,8 +140,7 @@ std::int64_t expert_bytes_of(const LanguageModel& model, const ResolvedConfig& r
     if (has_experts && again) ++recomputed;
     if (is_block) ++block;
   }
-  const ExpertTraffic traffic =
-      expert_traffic(shape, run.sharding.expert_parallel, run.sharding.compute_dtype);
+  const ExpertTraffic traffic = expert_traffic(shape, run.sharding);
   const std::int64_t tokens =
       tokens_per_step(data) / (data.accumulation_steps * batch_ranks(run.sharding, ranks));
   return balanced_bytes(traffic, shape, tokens, data.accumulation_steps, recomputed);

@@ -32,18 +32,23 @@ Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_
   return all;
 }
 
-ExpertTraffic expert_traffic(const TransformerShape& shape, int expert_ranks, DType dtype) {
-  return {.ranks = expert_ranks,
+ExpertTraffic expert_traffic(const TransformerShape& shape, const ShardingOptions& sharding) {
+  const int parts = sum_parts_of(sharding);
+  return {.ranks = sharding.expert_parallel,
           .experts = shape.experts.count,
+          .pieces = sharding.grid > 0 ? sharding.grid / sharding.context_parallel
+                                      : sharding.experts.pieces,
+          .copies = sharding.experts.copies,
           .channels = shape.width,
           .weighed = shape.experts.weighed,
-          .dtype = dtype};
+          .dtype = sharding.compute_dtype,
+          .parts = parts > 1 ? parts / sharding.tensor_parallel : 0};
 }
 
 std::int64_t balanced_bytes(const ExpertTraffic& traffic, const TransformerShape& shape,
                             std::int64_t tokens, std::int64_t micro_batches,
                             std::int64_t recomputed) {
-  const TravellingRows rows = balanced_rows(tokens * shape.experts.per_token, traffic.ranks);
+  const TravellingRows rows = balanced_rows(traffic, tokens, shape.experts.per_token);
   return micro_batches * ((shape.experts.layers + recomputed) * traffic.forward(rows) +
                           shape.experts.layers * traffic.backward(rows));
 }

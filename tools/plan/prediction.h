@@ -43,8 +43,8 @@ struct Prediction {
 /// `ranks_per_node` is 0 on one node; `optimizer_bytes` is per trained element.
 Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_bytes);
 
-/// The traffic of one of the model's layers with experts, computed in `dtype`.
-ExpertTraffic expert_traffic(const TransformerShape& shape, int expert_ranks, DType dtype);
+/// The traffic of one of the model's layers with experts.
+ExpertTraffic expert_traffic(const TransformerShape& shape, const ShardingOptions& sharding);
 
 /// The bytes that a rank sends in a step for rows on their way to experts and back, if every expert
 /// gets equally many. `tokens` of this rank in a micro-batch; `recomputed` layers with experts are

@@ -35,14 +35,11 @@ bool UnitWork::is_block(const Unit& unit) const {
 }
 
 double UnitWork::products(const Unit& unit, bool trained_only) const {
-  const TransformerShape::Experts& experts = model_.shape().experts;
   double weights = 0.0;
   for (const Parameter& parameter : unit.parameters()) {
-    if (parameter.shape().rank() < 2 || (trained_only && !parameter.trainable())) continue;
-    const double taken = parameter.stacked() ? static_cast<double>(experts.per_token) /
-                                                   static_cast<double>(experts.count)
-                                             : 1.0;
-    weights += taken * static_cast<double>(parameter.held_shape().numel());
+    if (parameter.shape().rank() < 2 || parameter.stacked()) continue;
+    if (trained_only && !parameter.trainable()) continue;
+    weights += static_cast<double>(parameter.held_shape().numel());
   }
   return 2.0 * tokens_ * weights;
 }

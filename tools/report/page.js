@@ -91,6 +91,12 @@ function statusOf(run) {
   return 'not complete';
 }
 
+/// The axes that cut layers, rows or the model: ' on pipeline 2 x tensor 4'. Others follow from the strategy.
+function cutsOf(mesh) {
+  const cuts = (mesh ?? '').split(' x ').filter(axis => /^(pipeline|context|tensor|expert) /.test(axis));
+  return cuts.length ? ` on ${cuts.join(' x ')}` : '';
+}
+
 function summary() {
   const heads = ['run', 'model', 'on', 'step', 'loss', 'best val', 'tokens/s', 'ms/step', 'peak MiB', 'time', ''];
   const table = element('table', {}, element('tr', {}, ...heads.map(head => element('th', {}, head))));
@@ -102,7 +108,7 @@ function summary() {
     const start = run.start;
     const cells = [
       start.parameters ? `${short(start.parameters)} parameters` : '-',
-      start.strategy ? `${start.strategy}, ${start.ranks} x ${start.device}, ${start.dtype}` : '-',
+      start.strategy ? `${start.strategy}${cutsOf(start.mesh)}, ${start.ranks} x ${start.device}, ${start.dtype}` : '-',
       `${last(column(run, 'step')) ?? 0}/${start.steps ?? '?'}`,
       short(last(column(run, 'mean_loss'))), vals.length ? short(Math.min(...vals)) : '-',
       short(median(column(run, 'tokens_per_second'))), short(median(column(run, 'step_ms'))),

@@ -24,6 +24,11 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kSteps = 12;
 constexpr int kFirstCheckpoint = 4;
+/// The cuts of layers, rows and the model.
+constexpr std::pair<const char*, std::int64_t ShardingConfig::*> kCuts[] = {
+    {"tensor", &ShardingConfig::tensor_parallel},
+    {"context", &ShardingConfig::context_parallel},
+    {"pipeline", &ShardingConfig::pipeline_parallel}};
 constexpr auto kLongestRun = std::chrono::minutes(5);
 
 /// A folder that disappears at the end of the scope.
@@ -60,7 +65,15 @@ class Selftest {
       : options_(options), print_(print) {
     write_file_atomically(folder_ / "text.txt", text_to_learn());
     prepare({.inputs = {folder_ / "text.txt"}, .tokenizer = "chars", .out = folder_ / "data"});
-    base_.model = {.preset = "gpt2-mini", .layers = 2, .heads = 2, .width = 16, .context = 24};
+    // Its head has weights of its own, and every cut divides it in two.
+    base_.model = {.preset = "llama3-8b",
+                   .layers = 2,
+                   .heads = 2,
+                   .width = 16,
+                   .context = 24,
+                   .kv_heads = 2,
+                   .head_size = 8,
+                   .mlp_width = 32};
     base_.data.train = folder_ / "data/train.bin";
     base_.data.batch_size = 4 * options.ranks;
     base_.data.sequence_length = 24;
@@ -71,6 +84,7 @@ class Selftest {
     base_.train.log_every = 1;
     base_.train.checkpoint_every = 0;
     base_.train.elastic = options.ranks;
+    base_.sharding.grid = 2;
     base_.runtime.threads = 1;
     if (options.device != "auto") base_.runtime.device = parse_device(options.device);
   }
@@ -79,10 +93,19 @@ class Selftest {
     report("single", "1 rank", [&] { return train_on_one_rank(); });
     if (wrong_ > 0) return wrong_;
     for (const std::string& variant : strategy_variants()) {
-      report(variant, ranks_text(), [&] { return train_by(variant); });
+      report(variant, ranks_text(),
+             [&] { return train_as(config_of(variant, options_.ranks, variant)); });
+    }
+    for (const auto& [name, key] : kCuts) {
+      report(name, fmt::format("2 of {}, with fsdp", ranks_text()), [&, name = name, key = key] {
+        Config config = config_of("fsdp", options_.ranks, name);
+        config.sharding.*key = 2;
+        return train_as(config);
+      });
     }
     report("killed", "fsdp, killed and continued", [&] { return kill_and_continue(); });
-    report("resharded", "fsdp, then zero3, then 1 rank", [&] { return reshard(); });
+    report("resharded", "fsdp, then zero3 with tensor ranks, then 1 rank",
+           [&] { return reshard(); });
     return wrong_;
   }
 
@@ -140,8 +163,7 @@ class Selftest {
                        kSteps);
   }
 
-  std::string train_by(const std::string& variant) const {
-    const Config config = config_of(variant, options_.ranks, variant);
+  std::string train_as(const Config& config) const {
     ProcessTree run = start(config);
     finish(run);
     check_weights(config);
@@ -186,6 +208,7 @@ class Selftest {
     for (const auto& [variant, ranks] : layouts) {
       Config part = config_of(variant, ranks, "resharded");
       part.train.checkpoint_every = kFirstCheckpoint;
+      part.sharding.tensor_parallel = variant == "zero3" ? 2 : 1;
       part.train.steps = step + kFirstCheckpoint;
       ProcessTree run = start(part);
       finish(run);

@@ -22,10 +22,10 @@ struct SelftestOptions {
 
 /// Trains a tiny model by `tessera train`, in processes of its own in a folder that disappears again:
 ///
-///   - on one rank, and by every strategy: the same weights, bit for bit; memory and bytes sent as
+///   - on one rank, by every strategy, and by fsdp with tensor, context and pipeline ranks: the same weights, bit for bit; memory and bytes sent as
 ///     `tessera plan` predicts them
 ///   - by fsdp, killed after a checkpoint and continued: the weights of the first run
-///   - by fsdp, continued from its checkpoint by zero3 and on one rank: the same
+///   - by fsdp, continued from its checkpoint by zero3 with tensor ranks and on one rank: the same
 ///
 /// `print` gets a line for each, which begins with "ok" or "WRONG". Returns the number of wrong ones.
 int selftest(const SelftestOptions& options, const std::function<void(std::string_view)>& print);

@@ -30,6 +30,7 @@ Json describe_run(const ResolvedConfig& run, TrainingSession& session, const Com
   return {{"model", describe_model(run)},
           {"parameters", parameter_count(session.model())},
           {"strategy", variant_name(run.sharding)},
+          {"mesh", to_string(session.strategy().plan().mesh)},
           {"ranks", world.size()},
           {"device", to_string(context().device())},
           {"dtype", name_of(run.sharding.compute_dtype)},

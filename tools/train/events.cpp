@@ -19,9 +19,11 @@ std::string json_line(const RunEvent& event, double elapsed_s, const std::string
 const std::vector<EventDescription>& run_events() {
   static const std::vector<EventDescription> events = {
       {"start",
-       "A program begins to train. `model`, `parameters`, `strategy`, `ranks`, `device`, `dtype`, "
-       "`threads`, `steps`, `tokens_per_step`, and `predicted`: bytes of memory by category and "
-       "`bytes_sent` per step, of the rank with the most."},
+       "A program begins to train. `model`, `parameters`, `strategy`, `mesh`: the axes of the "
+       "ranks "
+       "with their sizes, `ranks`, `device`, `dtype`, `threads`, `steps`, `tokens_per_step`, and "
+       "`predicted`: bytes of memory by category and `bytes_sent` per step, of the rank with the "
+       "most."},
       {"restart", "After `start`: `tessera launch` has started the run again. `reason`."},
       {"resume", "After `start`: the run continues. `path` of the checkpoint."},
       {"eval", "A measurement of the validation loss. `val_loss`, `sequences`, `ms` that it took."},

@@ -19,15 +19,13 @@ PipelinePasses::PipelinePasses(LanguageModel& model, Strategy& strategy, Communi
   if (!plan().tied.empty()) {
     tied_.emplace(strategy.plan(), *model.units().front(), strategy, world);
   }
+  model.set_relay(this);
 }
 
 void PipelinePasses::start(bool trains) {
   channels_.start();
   if (tied_) tied_->start(trains);
-}
-
-void PipelinePasses::start_evaluation() {
-  start(/*trains=*/false);
+  evaluates_ = !trains;
 }
 
 void PipelinePasses::train(Step& step, const Training& training) {
@@ -105,26 +103,44 @@ void PipelinePasses::backward(const Pass& pass, InFlight& here, const Tensor& re
 }
 
 Variable PipelinePasses::loss(const Batch& batch, double loss_scale) {
+  return run_stages(batch.inputs.shape(), [&](const Stage& parts, const Variable& x) {
+    return compute(parts, x, batch, loss_scale, /*training=*/false);
+  });
+}
+
+Variable PipelinePasses::run_stages(const Shape& tokens, const StageFunction& compute) {
   const NoGradient no_gradient;
-  Variable loss;
+  if (!evaluates_) start(/*trains=*/false);
+  Variable result;
   for (int chunk = 0; chunk < plan().shape.chunks; ++chunk) {
     const Pass pass{.kind = Kind::forward, .chunk = chunk};
     const int stage = stage_of(pass);
-    receive_for(pass, batch.inputs.shape());
+    receive_for(pass, tokens);
     const Tensor received = take_received();
     if (tied_ && plan().is_last(stage)) tied_->before_head(/*trains=*/false);
-    const Variable y =
-        compute(parts_of(stage, /*with_head=*/true),
-                received.defined() ? Variable(received) : Variable(), batch, loss_scale, false);
+    const Variable y = compute(parts_of(stage, /*with_head=*/true),
+                               received.defined() ? Variable(received) : Variable());
     if (plan().is_last(stage)) {
-      loss = y;
+      result = y;
     } else {
       send(MessageKind::activations, y.data());
     }
   }
   wait_for_sends();
   if (tied_) tied_->finish();
-  return loss;
+  return result;
+}
+
+/// From the rank of the last stage to the one before, and on from there.
+Tensor PipelinePasses::share(const Tensor& result, const Shape& shape, DType dtype) {
+  Tensor shared = result;
+  if (!shared.defined()) {
+    const CategoryScope category(Category::activations);
+    shared = Tensor::empty(shape, dtype);
+    wait_for_communication(channels_.receive(MessageKind::gradients, shared));
+  }
+  if (rank_ > 0) wait_for_communication(channels_.send(MessageKind::gradients, shared));
+  return shared;
 }
 
 Variable PipelinePasses::compute(const Stage& parts, const Variable& x, const Batch& batch,

@@ -8,6 +8,8 @@
 // The head computes its gradients in forward. So on the last stage it runs when the backward pass begins, and every
 // schedule adds gradients in the order of micro-batches. The receive of the next pass is queued before this pass
 // computes.
+//
+// Passes without gradients go through the stages in order (models/stage_relay.h).
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,7 @@
 
 #include "autograd/deferred_gradients.h"
 #include "models/language_model.h"
+#include "models/stage_relay.h"
 #include "sharding/strategy/pipeline_channels.h"
 #include "sharding/strategy/strategy.h"
 #include "sharding/strategy/tied_ends.h"
@@ -25,10 +28,13 @@
 
 namespace tessera {
 
-class PipelinePasses {
+class PipelinePasses final : public StageRelay {
  public:
-  /// A collective over `world`. All arguments must outlive the passes.
+  /// The model's relay. A collective over `world`. All arguments must outlive the passes.
   PipelinePasses(LanguageModel& model, Strategy& strategy, Communicator& world);
+  ~PipelinePasses() override { model_.set_relay(nullptr); }
+  PipelinePasses(const PipelinePasses&) = delete;
+  PipelinePasses& operator=(const PipelinePasses&) = delete;
 
   /// What the passes of a step need of the session. `i` counts this rank's micro-batches.
   struct Training {
@@ -44,11 +50,13 @@ class PipelinePasses {
   /// Forward and backward of all micro-batches.
   void train(Step& step, const Training& training);
 
-  /// Before calls of loss(): the weights may have changed.
-  void start_evaluation();
   /// The loss of a batch without gradients: LanguageModel::loss on the rank of the last stage, undefined on
   /// the others.
   Variable loss(const Batch& batch, double loss_scale);
+
+  Variable run_stages(const Shape& tokens, const StageFunction& compute) override;
+  Tensor share(const Tensor& result, const Shape& shape, DType dtype) override;
+  DType dtype() const override { return plan().message_dtype; }
 
  private:
   /// A micro-batch of a chunk between its forward and its backward pass.
@@ -93,6 +101,8 @@ class PipelinePasses {
   std::optional<TiedEnds> tied_;
   std::map<std::pair<int, int>, InFlight> in_flight_;  // by chunk and micro-batch
   std::optional<Message> received_, sent_;
+  /// The last start was for passes without gradients: the weights are the same since.
+  bool evaluates_ = false;
 };
 
 }  // namespace tessera

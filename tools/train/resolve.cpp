@@ -228,12 +228,6 @@ void check_pipeline(const Config& config, const MoeConfig& moe) {
         "bias or "
         "none",
         stages);
-  check(config.train.sample_every == 0,
-        "{} stages cannot generate; leave out train.sample_every, and run tessera generate",
-        stages);
-  check(config.data.hellaswag.empty(),
-        "{} stages cannot answer questions; leave out data.hellaswag, and run tessera eval",
-        stages);
 }
 
 ScheduleOptions schedule_of(const Config& config) {
@@ -326,13 +320,22 @@ void describe_to_sharding(ResolvedConfig& run) {
     forward_passes.push_back(again ? 2 : 1);
   }
   const bool is_gpt2 = std::holds_alternative<Gpt2Config>(run.model);
-  run.sharding.tensor_traffic = {.rows = tokens_per_step(run.config.data),
-                                 .width = shape.width,
-                                 .forward_passes = forward_passes,
-                                 .norm_vectors = is_gpt2 ? 2 : 1,
-                                 .head_norms = shape.qk_norm ? 2 * shape.head_size : 0,
-                                 .learns_positions = is_gpt2,
-                                 .dtype = run.config.runtime.compute_dtype};
+  // Rows that have travelled to the experts are kept.
+  const bool dispatches_again =
+      run.sharding.expert_parallel == 1 || shape.experts.weighed == WeighedInput::gate_up;
+  run.sharding.tensor_traffic = {
+      .rows = tokens_per_step(run.config.data),
+      .width = shape.width,
+      .forward_passes = forward_passes,
+      .experts = {.per_token = shape.experts.per_token,
+                  .shared = shape.experts.shared_width > 0,
+                  .dispatches_again = dispatches_again},
+      .norm_vectors = is_gpt2 ? 2 : 1,
+      .head_norms = shape.qk_norm ? 2 * shape.head_size : 0,
+      .keys = {.pieces = shape.kv_heads, .uses = shape.heads / shape.kv_heads},
+      .head_size = shape.head_size,
+      .learns_positions = is_gpt2,
+      .dtype = run.config.runtime.compute_dtype};
 }
 
 std::optional<std::int32_t> find_document_token(const std::string& name, const fs::path& tokenizer,

@@ -13,6 +13,7 @@
 #include "runtime/context.h"
 #include "runtime/host_copy.h"
 #include "sharding/comm/stream.h"
+#include "tools/train/gather.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/replica_check.h"
 
@@ -47,6 +48,7 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   batch_ranks_ = strategy_->plan().batch_ranks();
   batch_rank_ = strategy_->plan().batch_rank(world.rank());
   counts_in_loss_ = strategy_->plan().counts_in_loss(world.rank());
+  counts_choices_ = strategy_->plan().counts_choices(world.rank());
   if (strategy_->plan().pipeline.has_several()) {
     pipeline_ = std::make_unique<PipelinePasses>(*model_, *strategy_, world_);
   }
@@ -178,6 +180,7 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
   const Tensor& sums = inputs.sums;
   const Tensor losses = sums.slice(0, sums.numel() - 1);
   accumulate_gradients(sharded, numbers, inputs, losses);
+  if (routers != nullptr && !counts_choices_) routers->router_losses().zero();
   const Span span("optimizer");
   sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()});
   const Tensor loss = sum_in_tree(losses);
@@ -194,7 +197,8 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
 
 void TrainingSession::finish_routers() const {
   Routers& routers = *model_->routers();
-  const std::vector<std::int64_t> own = routers.counts();
+  std::vector<std::int64_t> own = routers.counts();
+  if (!counts_choices_) std::fill(own.begin(), own.end(), 0);
   const Tensor counts = Tensor::from(own, {static_cast<std::int64_t>(own.size())});
   sum_over_ranks({counts}, "expert counts");
   const auto all = counts.to_vector<std::int64_t>();
@@ -280,12 +284,10 @@ void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& num
 float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   const NoGradient no_gradient;
   const ContextAxisScope scope(strategy_->context_axis());
-  const bool counts = counts_in_loss_ && strategy_->plan().token_cut(world_.rank()).rank == 0;
   const std::int64_t at_a_time = rows_per_micro_batch();
   const std::int64_t all_targets = source.valid_targets(0, 0, rows);
   check(all_targets > 0, "no target of the evaluation's {} rows is valid", rows);
   double total = 0.0;
-  if (pipeline_ != nullptr) pipeline_->start_evaluation();
   // Every rank makes the same number of forward passes, since the passes are collectives.
   for (std::int64_t i = 0; i * batch_ranks_ * at_a_time < rows; ++i) {
     const std::int64_t first = micro_batch(i) * at_a_time;
@@ -300,7 +302,8 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
                                              /*training=*/false, batch.document_starts);
     if (!loss.defined()) continue;  // an earlier stage of a pipeline
     const Tensor of_rows = sum_over_context(loss.data());
-    if (targets > 0 && counts) total += of_rows.item<float>() * static_cast<double>(targets);
+    if (targets > 0 && speaks_for_rows())
+      total += of_rows.item<float>() * static_cast<double>(targets);
   }
   const auto share = static_cast<float>(total / static_cast<double>(all_targets));
   const Tensor mean = Tensor::from(std::vector{share}, {1});
@@ -310,12 +313,26 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   return result;
 }
 
+std::int64_t TrainingSession::right_answers(const std::vector<Question>& questions) {
+  const std::int64_t right = tessera::right_answers(
+      *model_, questions, static_cast<int>(batch_rank_), static_cast<int>(batch_ranks_));
+  std::int64_t sum = 0;
+  for (const auto& of_rank : gather_numbers({speaks_for_rows() ? right : 0}, world_)) {
+    sum += of_rank.front();
+  }
+  return sum;
+}
+
+bool TrainingSession::speaks_for_rows() const {
+  return counts_in_loss_ && strategy_->plan().token_cut(world_.rank()).rank == 0;
+}
+
 Tensor TrainingSession::sum_over_context(const Tensor& own) const {
   const TokenCut cut = strategy_->plan().token_cut(world_.rank());
   if (cut.ranks == 1) return own;
   const Tensor all = Tensor::empty({cut.ranks}, own.dtype());
   all.slice(cut.rank, cut.rank + 1).copy_from(own);
-  strategy_->context_axis()->all_gather({all});
+  wait_for_communication(strategy_->context_axis()->start_gather({all}));
   return sum_in_tree(all);
 }
 

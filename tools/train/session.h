@@ -27,6 +27,7 @@
 #include "optim/optimizer.h"
 #include "sharding/strategy/strategy.h"
 #include "tools/data/loader.h"
+#include "tools/eval/hellaswag.h"
 #include "tools/train/graphed_step.h"
 #include "tools/train/pipeline_passes.h"
 #include "tools/train/resolve.h"
@@ -103,6 +104,8 @@ class TrainingSession {
   /// Mean cross-entropy of the valid targets in rows [0, rows) of step 0 of `source`, without
   /// gradients; the same on every rank. The rows need not fill a batch.
   float evaluate(std::int64_t rows, const BatchSource& source);
+  /// The number of right answers to all questions, on every rank.
+  std::int64_t right_answers(const std::vector<Question>& questions);
 
   LanguageModel& model() { return *model_; }
   Strategy& strategy() { return *strategy_; }
@@ -133,6 +136,8 @@ class TrainingSession {
   Batch own_tokens(const Batch& rows) const;
   /// The shape of those of a micro-batch.
   Shape own_tokens_shape() const;
+  /// Whether this rank speaks for all that compute the same rows of a batch.
+  bool speaks_for_rows() const;
   /// The sum of a number [1] over the ranks that share out the tokens of rows.
   Tensor sum_over_context(const Tensor& own) const;
   /// In place.
@@ -155,7 +160,7 @@ class TrainingSession {
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<Strategy> strategy_;
   std::int64_t batch_ranks_ = 1, batch_rank_ = 0;
-  bool counts_in_loss_ = true;
+  bool counts_in_loss_ = true, counts_choices_ = true;
   /// With several stages.
   std::unique_ptr<PipelinePasses> pipeline_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -214,7 +214,8 @@ void launch_rows(const Problem<T, T>& p) {
 
 template <typename T, typename U>
 bool suits_hopper(const Problem<T, U>& p) {
-  // The copy engine takes no empty tensors, and 32-bit places.
+  // The copy engine takes no empty tensors, and 32-bit places. Parts of sums are for mma.sync.
+  if (!p.of_weights && (p.depths < p.K || sizeof(U) > sizeof(T))) return false;
   return gpu::has_hopper() && p.P > 0 && (p.of_weights || p.K > 0) &&
          std::max({p.M, p.N, p.K}) <= INT32_MAX;
 }
