@@ -151,8 +151,7 @@ class GroupFootprint {
     (on_host ? footprint.host.optimizer : footprint.optimizer) += optimizer_bytes * owned_trained_;
   }
 
-  Traffic traffic() const {
-    Traffic traffic;
+  void add_traffic(Traffic& traffic) const {
     const GatherCounts& gathers = group_.gathers;
     const int reductions = reduces_once(group_.gradients) ? 1 : plan_.micro_batches;
     const int replica_sums = group_.sums_replicas_once ? 1 : reductions;
@@ -164,7 +163,6 @@ class GroupFootprint {
       traffic.in_shards += times(reduced_ * reductions, reduced_in_shards(bucket));
       traffic.across_replicas += times(reduced_ * replica_sums, reduced_across_replicas(bucket));
     }
-    return traffic;
   }
 
  private:
@@ -311,36 +309,32 @@ class GroupFootprint {
   std::vector<std::int64_t> written_;  // by backward: GroupPlan::gradients_written
 };
 
-/// The flows of all groups. A group of another stage has none of the bytes. Most groups lie along the same axes, so
-/// their strides are looked up once.
+/// Whether the groups' bytes travel between the same ranks.
+bool travel_alike(const Placement& a, const Placement& b) {
+  return a.shard == b.shard && a.replicate == b.replicate && a.reshard == b.reshard &&
+         a.reshard_ranks == b.reshard_ranks;
+}
+
+/// The flows of all groups: one for each kind of neighbouring groups that travel alike, as those of a pipeline's
+/// stages do. A group of another stage adds nothing.
 void add_group_flows(std::vector<Flow>& flows, const Plan& plan, int rank) {
-  const Axes* along[] = {nullptr, nullptr};
-  int strides[] = {1, 1};
-  const auto stride = [&](int kind, const Axes& axes) {
-    if (along[kind] == nullptr || *along[kind] != axes)
-      strides[kind] = stride_along(plan.mesh, axes);
-    along[kind] = &axes;
-    return strides[kind];
-  };
   const int place = plan.pipeline_rank(rank);
-  flows.reserve(6 * plan.groups.size());
-  for (const GroupPlan& group : plan.groups) {
-    Traffic traffic;
-    if (plan.pipeline.rank_of(group.stage) == place) {
-      traffic = GroupFootprint(plan, group, rank).traffic();
-    }
+  Traffic traffic;
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    const GroupPlan& group = plan.groups[g];
     const Placement& placement = group.placement;
-    const auto add = [&](int ranks, int step, bool adds, std::int64_t bytes) {
-      flows.push_back({ranks, step, adds, static_cast<double>(bytes)});
-    };
-    const int shards = stride(0, placement.shard), replicas = stride(1, placement.replicate);
-    const bool in_groups = placement.reshard == Reshard::to_groups;
-    add(group.shards, shards, false, traffic.forward);
-    add(in_groups ? placement.reshard_ranks : group.shards, shards, false, traffic.backward);
-    add(group.shards, shards, true, traffic.in_shards.added);
-    add(group.shards, shards, false, traffic.in_shards.copied);
-    add(group.replicas, replicas, true, traffic.across_replicas.added);
-    add(group.replicas, replicas, false, traffic.across_replicas.copied);
+    if (plan.pipeline.rank_of(group.stage) == place) {
+      GroupFootprint(plan, group, rank).add_traffic(traffic);
+    }
+    if (g + 1 < plan.groups.size() && travel_alike(placement, plan.groups[g + 1].placement)) {
+      continue;
+    }
+    add_flow(flows, plan.mesh, placement.shard, false, traffic.forward);
+    add_flow(flows, plan.mesh, placement.shard, false, traffic.backward);
+    if (placement.reshard == Reshard::to_groups) flows.back().ranks = placement.reshard_ranks;
+    add_flows(flows, plan.mesh, placement.shard, traffic.in_shards);
+    add_flows(flows, plan.mesh, placement.replicate, traffic.across_replicas);
+    traffic = {};
   }
 }
 
