@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "models/language_model.h"
 #include "models/routers.h"
@@ -27,12 +28,13 @@
 #include "optim/optimizer.h"
 #include "sharding/strategy/strategy.h"
 #include "tools/data/loader.h"
-#include "tools/eval/hellaswag.h"
 #include "tools/train/graphed_step.h"
 #include "tools/train/pipeline_passes.h"
 #include "tools/train/resolve.h"
 
 namespace tessera {
+
+struct Question;
 
 /// The batches of a session. Every rank has the same source, so every rank can ask for any rows.
 class BatchSource {
