@@ -41,7 +41,7 @@ struct Layer {
 
   Tensor operator()(const Tensor& x, const Tensor& offsets) const {
     const Tensor y = activation({x.size(0), outputs()}, x.dtype());
-    log_product(Work::Kind::forward, x);
+    log_product(Work::Kind::forward, x, 1);
     grouped_matmul(y, x, weight.data(), offsets, forward());
     return y;
   }
@@ -49,13 +49,13 @@ struct Layer {
   std::pair<Tensor, Tensor> gated(const Tensor& x, const Tensor& offsets) const {
     const Tensor y = activation({x.size(0), outputs()}, x.dtype());
     const Tensor h = activation({x.size(0), outputs() / 2}, x.dtype());
-    log_product(Work::Kind::forward, x);
+    log_product(Work::Kind::forward, x, 1);
     grouped_matmul_swiglu(h, y, x, weight.data(), offsets, forward());
     return {y, h};
   }
   Tensor input_gradient(const Tensor& dy, const Tensor& offsets) const {
     const Tensor dx = activation({dy.size(0), inputs()}, dy.dtype());
-    log_product(Work::Kind::backward, dy);
+    log_product(Work::Kind::backward, dy, 1);
     grouped_matmul(dx, dy, weight.data(), offsets, backward());
     return dx;
   }
@@ -79,7 +79,7 @@ struct Layer {
   }
   /// In a dry run rows travel while others are computed, so each product is work of its own. `parts`: of this
   /// rank's sums.
-  void log_product(Work::Kind kind, const Tensor& rows, std::int64_t parts = 1) const {
+  void log_product(Work::Kind kind, const Tensor& rows, std::int64_t parts) const {
     const auto products = static_cast<double>(rows.size(0) * inputs() * outputs());
     log_work({.kind = kind, .amount = 2.0 * products / static_cast<double>(parts)});
   }
@@ -100,7 +100,7 @@ class LayerGradient {
   /// Adds that of one piece's rows.
   void add(const Tensor& x, const Tensor& dy, const ExpertRows& at) {
     const bool out_in = layer_.layout == WeightLayout::out_in;
-    layer_.log_product(Work::Kind::backward, x);
+    layer_.log_product(Work::Kind::backward, x, 1);
     for (int s = 0; s < at.sums(); ++s) {
       LeafSum& sum = sums_[static_cast<std::size_t>(s)];
       const Tensor x_of = at.rows_of(x, s), dy_of = at.rows_of(dy, s);
