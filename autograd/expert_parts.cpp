@@ -9,6 +9,7 @@
 #include "kernels/tree_reduce/op.h"
 
 namespace tessera {
+
 void combine_parts(Out sums, std::int64_t parts, const RowsOfPart& rows, const Tensor& places,
                    const Tensor& weights) {
   const Tensor factors = weights.defined() ? widened(weights) : weights;

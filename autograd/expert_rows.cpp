@@ -98,22 +98,25 @@ TokenCopies assumed_copies(const Shape& places, std::int64_t first_row, const Co
   const std::int64_t tokens = places[0], per_token = places[1], experts = std::ssize(offsets) - 1;
   const AssumedLoad::Kind kind = context().state<AssumedLoad>().kind;
   TokenCopies copies{.counts = std::vector<std::int64_t>(experts / n)};
-  for (std::int64_t r = 0; r < experts / n; ++r) {
-    const std::int64_t rows = offsets[(r + 1) * n] - offsets[r * n];
-    copies.counts[r] = kind == AssumedLoad::Kind::all_here && r * n != first
-                           ? std::min(rows, tokens)
-                           : expected_copies(tokens, per_token, experts, n);
-    if (kind == AssumedLoad::Kind::all_here && r * n == first) copies.counts[r] = tokens;
-  }
-  if (kind == AssumedLoad::Kind::in_turn) {
-    std::fill(copies.counts.begin(), copies.counts.end(), 0);
-    for (std::int64_t token = 0; token < tokens; ++token) {
-      std::vector<bool> taken(copies.counts.size(), false);
-      for (std::int64_t slot = 0; slot < per_token; ++slot) {
-        taken[(first_row + token * per_token + slot) % experts / n] = true;
+  switch (kind) {
+    case AssumedLoad::Kind::even:
+      copies.counts.assign(experts / n, expected_copies(tokens, per_token, experts, n));
+      break;
+    case AssumedLoad::Kind::all_here:
+      for (std::int64_t r = 0; r < experts / n; ++r) {
+        const std::int64_t rows = offsets[(r + 1) * n] - offsets[r * n];
+        copies.counts[r] = r * n == first ? tokens : std::min(rows, tokens);
       }
-      for (std::size_t r = 0; r < taken.size(); ++r) copies.counts[r] += taken[r] ? 1 : 0;
-    }
+      break;
+    case AssumedLoad::Kind::in_turn:
+      for (std::int64_t token = 0; token < tokens; ++token) {
+        std::vector<bool> taken(copies.counts.size(), false);
+        for (std::int64_t slot = 0; slot < per_token; ++slot) {
+          taken[(first_row + token * per_token + slot) % experts / n] = true;
+        }
+        for (std::size_t r = 0; r < taken.size(); ++r) copies.counts[r] += taken[r] ? 1 : 0;
+      }
+      break;
   }
   copies.tokens.resize(static_cast<std::size_t>(sum(copies.counts)));
   copies.of_rows.resize(static_cast<std::size_t>(places.numel()));
