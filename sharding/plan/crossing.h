@@ -1,6 +1,6 @@
 // The part of a step's traffic that leaves a node.
 //
-// Ranks are numbered node by node. A flow (sharding/plan/footprint.h) has G ranks, m of them on each
+// Ranks are numbered node by node. A flow (sharding/plan/traffic.h) has G ranks, m of them on each
 // node. Two ways of carrying it are counted:
 //
 //   direct   MPI, threads, and NCCL with sharding.deterministic. Every rank sends to every other one,
@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "sharding/plan/footprint.h"
+#include "sharding/plan/traffic.h"
 
 namespace tessera {
 

@@ -43,18 +43,4 @@ Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes 
 Footprint footprint_of(const Units& units, const ShardingOptions& options, int world_size, int rank,
                        std::int64_t optimizer_bytes = 8);
 
-/// The bytes that one rank sends in a step in the collectives of one kind and one group of ranks.
-struct Flow {
-  /// The ranks of the group, and the difference between the numbers of neighbours in it.
-  int ranks = 1;
-  int stride = 1;
-  /// Whether the receivers add (reductions) or copy.
-  bool adds = false;
-  double bytes = 0.0;
-};
-
-/// The traffic of `rank`, kind by kind: the same kinds in the same order for every rank. The sum of
-/// the flows is Footprint::bytes_sent.
-std::vector<Flow> traffic_of(const Plan& plan, int rank);
-
 }  // namespace tessera

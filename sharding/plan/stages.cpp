@@ -107,23 +107,15 @@ std::int64_t TiedPart::place() const {
   return ceil_div(shape.numel(), Partition::kAlignment) * Partition::kAlignment;
 }
 
-std::int64_t PipelinePlan::tied_weights() const {
-  std::int64_t elements = 0;
-  for (const TiedPart& part : tied) elements += part.place();
-  return elements;
+std::int64_t TiedPart::count(TiedTensors of) const {
+  if (of == TiedTensors::weights) return 1;
+  if (!parameter.trainable()) return 0;
+  return of == TiedTensors::gradients ? 1 : leaves;
 }
 
-std::int64_t PipelinePlan::tied_gradients() const {
+std::int64_t tied_elements(const std::vector<TiedPart>& parts, TiedTensors of) {
   std::int64_t elements = 0;
-  for (const TiedPart& part : tied) elements += part.parameter.trainable() ? part.place() : 0;
-  return elements;
-}
-
-std::int64_t PipelinePlan::tied_summands() const {
-  std::int64_t elements = 0;
-  for (const TiedPart& part : tied) {
-    if (part.parameter.trainable()) elements += part.leaves * part.place();
-  }
+  for (const TiedPart& part : parts) elements += part.count(of) * part.place();
   return elements;
 }
 

@@ -37,6 +37,9 @@ std::vector<std::int64_t> part_costs(const Units& units, int experts_per_token);
 std::vector<PartRange> cut_stages(const Units& units, const std::string& rule, int count,
                                   int experts_per_token);
 
+/// Weights, the gradients of those that are trained, and all summands of these.
+enum class TiedTensors { weights, gradients, summands };
+
 /// A parameter of tied ends, as a rank of the first or the last stage has it.
 struct TiedPart {
   Parameter parameter;
@@ -46,9 +49,14 @@ struct TiedPart {
   /// which the embedding adds first (Parameter::leave_leaf_gradients).
   std::int64_t leaves = 1;
 
-  /// Elements of the memory for it.
+  /// Elements of the memory for one tensor of it.
   std::int64_t place() const;
+  /// How many such tensors it has.
+  std::int64_t count(TiedTensors of) const;
 };
+
+/// Elements of the memory for such tensors of all parts.
+std::int64_t tied_elements(const std::vector<TiedPart>& parts, TiedTensors of);
 
 /// The pipeline of a plan. Without one there is one rank, and one stage of all parts.
 struct PipelinePlan {
@@ -75,11 +83,6 @@ struct PipelinePlan {
   bool sends_gradient(int stage) const { return stage > first_trained; }
   /// Whether gradients of weights have a pass of their own.
   bool splits_backward() const { return schedule == PipelineSchedule::zero_bubble; }
-  /// Elements of the memory for the tied parameters, for the gradients of those that are trained, and for
-  /// all summands of these.
-  std::int64_t tied_weights() const;
-  std::int64_t tied_gradients() const;
-  std::int64_t tied_summands() const;
   /// Gradients of a head that may be on their way to the first stage. With as many as ranks no schedule waits
   /// for a slot in a circle.
   int tied_slots() const { return std::min(shape.ranks, shape.micro_batches); }

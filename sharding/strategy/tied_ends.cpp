@@ -12,25 +12,19 @@ namespace {
 /// The ranks of a pair, in the order of the world's.
 constexpr int kFirst = 0, kLast = 1;
 
-/// A tensor for each part, `count(part)` times, in one block of memory of so many elements.
-template <typename Count>
-std::vector<Tensors> tensors_of(const std::vector<TiedPart>& parts, std::int64_t elements,
-                                DType dtype, const Count& count) {
-  const Tensor memory = Tensor::zeros({elements}, dtype);
+/// The tensors of each part, in one block of memory.
+std::vector<Tensors> tensors_of(const std::vector<TiedPart>& parts, TiedTensors of, DType dtype) {
+  const Tensor memory = Tensor::zeros({tied_elements(parts, of)}, dtype);
   std::vector<Tensors> all;
   std::int64_t offset = 0;
   for (const TiedPart& part : parts) {
     Tensors& tensors = all.emplace_back();
-    for (std::int64_t i = 0; i < count(part); ++i) {
+    for (std::int64_t i = 0; i < part.count(of); ++i) {
       tensors.push_back(window_of(memory, Range{offset, part.shape.numel()}).reshape(part.shape));
       offset += part.place();
     }
   }
   return all;
-}
-
-std::int64_t one(const TiedPart&) {
-  return 1;
 }
 
 Tensors joined(const std::vector<Tensors>& all) {
@@ -63,20 +57,16 @@ TiedEnds::TiedEnds(const Plan& plan, Unit& unit, UnitHooks& hooks, Communicator&
   if (first_) {
     const CategoryScope category(Category::communication);
     for (int slot = 0; slot < pipeline.tied_slots(); ++slot) {
-      slots_.push_back({tensors_of(trained_, pipeline.tied_summands(), DType::f32,
-                                   [](const TiedPart& part) { return part.leaves; }),
-                        {}});
+      slots_.push_back({tensors_of(trained_, TiedTensors::summands, DType::f32), {}});
     }
     return;
   }
   {
     const CategoryScope category(Category::parameters);
-    weights_ =
-        joined(tensors_of(pipeline.tied, pipeline.tied_weights(), pipeline.message_dtype, one));
+    weights_ = joined(tensors_of(pipeline.tied, TiedTensors::weights, pipeline.message_dtype));
   }
   const CategoryScope category(Category::gradients);
-  const Tensors gradients =
-      joined(tensors_of(trained_, pipeline.tied_gradients(), DType::f32, one));
+  const Tensors gradients = joined(tensors_of(trained_, TiedTensors::gradients, DType::f32));
   for (std::size_t i = 0; i < weights_.size(); ++i) pipeline.tied[i].parameter.open(weights_[i]);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     trained_[i].parameter.open_gradient(gradients[i]);

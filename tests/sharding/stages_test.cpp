@@ -7,6 +7,7 @@
 
 #include "sharding/plan/footprint.h"
 #include "sharding/plan/plan.h"
+#include "sharding/plan/traffic.h"
 #include "tests/support/error_of.h"
 
 namespace tessera {
@@ -112,7 +113,7 @@ TEST_CASE("a plan of tied ends: weights go once a step, gradients after each mic
   };
   const Plan plan = plan_of(3), longer = plan_of(4);
   // 400 + 200 elements, padded to multiples of 16.
-  CHECK(plan.pipeline.tied_gradients() == 400 + 208);
+  CHECK(tied_elements(plan.pipeline.tied, TiedTensors::gradients) == 400 + 208);
   CHECK(footprint_of(plan, 0).communication == 2 * 4 * 608);
   CHECK(footprint_of(plan, 1).communication == 0);
   const auto more = [&](int rank) {

@@ -112,12 +112,14 @@ FAULTS = {
             "return stage > first_trained;",
             "return stage > 0;"),
     },
-    ("sharding/plan/footprint.cpp", "pipeline"): {
+    ("sharding/plan/traffic.cpp", "pipeline"): {
         "messages of gradients are not predicted": (
             "(pipeline.sends_gradient(stage) ? 1 : 0)",
             "0"),
+    },
+    ("sharding/plan/footprint.cpp", "pipeline"): {
         "the last stage's copy of tied weights is not predicted": (
-            "  footprint.parameters += pipeline.tied_weights() * size(pipeline.message_dtype);\n",
+            "  footprint.parameters += elements(TiedTensors::weights) * size(pipeline.message_dtype);\n",
             ""),
     },
     ("sharding/strategy/strategy.cpp", "pipeline"): {
@@ -757,7 +759,7 @@ FAULTS = {
             "  check_empty(options.out);\n",
             "  check_empty(options.out / \"model\");\n"),
     },
-    ("sharding/plan/footprint.cpp", "expert_parallel"): {
+    ("sharding/plan/traffic.cpp", "expert_parallel"): {
         "the counters are not in the predicted traffic": (
             "    add_all_reduce(plan.counters, 8, all);",
             "    add_all_reduce(plan.counters, 4, all);"),
@@ -827,7 +829,7 @@ FAULTS = {
             "const std::int64_t place = cut.place_of(piece) * tokens + i % tokens;",
             "const std::int64_t place = cut.place_of(0 * piece) * tokens + i % tokens;"),
     },
-    ("sharding/plan/footprint.cpp", "context"): {
+    ("sharding/plan/traffic.cpp", "context"): {
         "gradients of keys are predicted in the keys' dtype": (
             "true, 4 * sent(keys.reduced));",
             "true, plan.key_bytes * sent(keys.reduced));"),

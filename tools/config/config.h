@@ -1,6 +1,6 @@
 // The configuration of a training run, as typed values.
 //
-// The initial values are the defaults. The table in tools/config/keys.cpp has the meaning of every
+// The initial values are the defaults. The table in tools/config/keys.h has the meaning of every
 // key, its values, and how it is read and written.
 #pragma once
 

@@ -42,6 +42,13 @@ std::optional<bool> flag_from(std::string_view text) {
   return std::nullopt;
 }
 
+/// A dtype with one of these names.
+Key dtype_key(std::string name, DType& field, std::span<const std::string_view> names,
+              std::string documentation) {
+  const auto write = [](DType dtype) { return name_of(dtype); };
+  return name_key(std::move(name), field, names, dtype_from_name, write, std::move(documentation));
+}
+
 }  // namespace
 
 std::string one_of(std::span<const std::string_view> names) {
@@ -91,6 +98,16 @@ Key path_key(std::string name, std::filesystem::path& field, std::string documen
       std::move(name), field, "a path",
       [](std::string_view text) { return std::optional(std::filesystem::path(text)); },
       [](const std::filesystem::path& path) { return path.string(); }, std::move(documentation));
+}
+
+Key training_dtype_key(std::string name, DType& field, std::string documentation) {
+  static constexpr std::string_view kNames[] = {"f32", "bf16", "f16"};
+  return dtype_key(std::move(name), field, kNames, std::move(documentation));
+}
+
+Key kept_dtype_key(std::string name, DType& field, std::string documentation) {
+  static constexpr std::string_view kNames[] = {"f32", "bf16"};
+  return dtype_key(std::move(name), field, kNames, std::move(documentation));
 }
 
 }  // namespace tessera

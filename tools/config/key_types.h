@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/dtype.h"
 #include "runtime/enum_names.h"
 #include "tools/config/keys.h"
 
@@ -71,5 +72,28 @@ Key choice_key(std::string name, Enum& field, std::string documentation) {
   return name_key(std::move(name), field, enum_names<Enum>(), enum_from_name<Enum>, enum_name<Enum>,
                   std::move(documentation));
 }
+
+/// One of the names of an enumeration, or `auto`.
+template <typename Enum>
+Key choice_or_auto_key(std::string name, std::optional<Enum>& field, std::string documentation) {
+  using Choice = std::optional<Enum>;
+  const auto parse = [](std::string_view text) -> std::optional<Choice> {
+    if (text == "auto") return std::make_optional<Choice>();
+    for (const std::string_view name : enum_names<Enum>()) {
+      if (text == name) return std::make_optional<Choice>(enum_from_name<Enum>(name));
+    }
+    return std::nullopt;
+  };
+  const auto write = [](const Choice& choice) {
+    return choice ? enum_name(*choice) : std::string_view("auto");
+  };
+  return form_key(std::move(name), field, "auto or " + one_of(enum_names<Enum>()), parse, write,
+                  std::move(documentation));
+}
+
+/// A dtype that training computes and reduces in.
+Key training_dtype_key(std::string name, DType& field, std::string documentation);
+/// A dtype that the optimizer keeps between steps.
+Key kept_dtype_key(std::string name, DType& field, std::string documentation);
 
 }  // namespace tessera

@@ -1,0 +1,77 @@
+#include "tools/config/section_keys.h"
+
+namespace tessera {
+namespace {
+
+Key device_key(std::string name, std::optional<Device>& field, std::string documentation) {
+  using Choice = std::optional<Device>;
+  const auto parse = [](std::string_view text) -> std::optional<Choice> {
+    if (text == "auto") return std::make_optional<Choice>();
+    const std::optional<Device> device = parse_device(text);
+    if (!device) return std::nullopt;
+    return std::make_optional<Choice>(*device);
+  };
+  const auto write = [](const std::optional<Device>& device) {
+    return device ? to_string(*device) : "auto";
+  };
+  return form_key(std::move(name), field, "auto, cpu, cuda or a GPU by number such as cuda:1",
+                  parse, write, std::move(documentation));
+}
+
+}  // namespace
+
+std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
+  return {
+      device_key("runtime.device", runtime.device,
+                 "Where the model runs. `auto`: on the first GPU, if this build has the CUDA "
+                 "backend and the machine a GPU, otherwise on the CPU. With several ranks a GPU is "
+                 "the first rank's; the next ranks have the next GPUs, and then the first ones "
+                 "again."),
+      whole_number_key("runtime.ranks", runtime.ranks, 0, 1024,
+                       "Ranks, as threads of one process; `tessera train --ranks N` sets it. 0 = "
+                       "1 rank; under `mpirun -np N tessera train`, one per process."),
+      whole_number_key("runtime.threads", runtime.threads, 0, 4096,
+                       "Threads per rank; 0 = a machine's cores shared among its ranks. Results do "
+                       "not depend on it."),
+      flag_key(
+          "runtime.pin", runtime.pin,
+          "CPUs: bind each thread of each rank to one core, among the cores that the process "
+          "has. For a machine that does nothing else: two runs would take the same cores, and a "
+          "bound thread waits for its core while others are idle."),
+      flag_key(
+          "runtime.graph", runtime.graph,
+          "GPUs: the first step runs as always, the second is captured as a CUDA graph, and each "
+          "later step is one launch of it, with the same bits. For models and micro-batches so "
+          "small that a GPU waits for its host."),
+      training_dtype_key("runtime.compute_dtype", runtime.compute_dtype,
+                         "The dtype that parameters are gathered and computed with. The masters' "
+                         "dtype is `optimizer.master_dtype`; f16 comes with dynamic loss scaling."),
+      choice_or_auto_key("runtime.isa", runtime.isa,
+                         "The instruction set of the CPU's kernels; auto = the best that the CPU "
+                         "has. f32 results do not depend on it; those of bf16 products do."),
+  };
+}
+
+std::vector<Key> kernels_keys(KernelsConfig& kernels) {
+  return {
+      choice_key("kernels.attention", kernels.attention,
+                 "The attention kernels of a GPU. `tessera`: this project's. `cudnn`: cuDNN's, if "
+                 "the build has it (bf16 or f16; heads of up to 128 channels, a multiple of 8)."),
+      choice_key("kernels.cudnn_order", kernels.cudnn_order,
+                 "The order in which cuDNN's attention adds gradients: the same in every run, or "
+                 "any, which is faster and does not repeat its bits."),
+      choice_key("kernels.matmul", kernels.matmul,
+                 "The matrix products of the CPU: this project's, or OpenBLAS's, to compare with."),
+      choice_key("kernels.cublaslt", kernels.cublaslt,
+                 "The algorithms of a GPU's matrix products: the first that cuBLASLt suggests, or "
+                 "the fastest of eight by measurement. Checkpoints keep the measured ones, so that "
+                 "a run that continues has the same bits."),
+      choice_key("kernels.swiglu", kernels.swiglu,
+                 "A gated feed-forward layer on a GPU of architecture 9.0, in 16 bits. `epilogue`: "
+                 "this project's product of gate and up applies SwiGLU before it stores. "
+                 "`separate`: cuBLASLt's product, then a SwiGLU kernel. Experts always use "
+                 "`epilogue`."),
+  };
+}
+
+}  // namespace tessera
