@@ -238,6 +238,43 @@ TEST_CASE("dry run: rows that travel to experts, with equal counts and with any"
   }
 }
 
+TEST_CASE("dry run: rows that travel to experts whose channels ranks share out", "[cpu]") {
+  for (const char* preset : {"qwen3-moe-mini", "llama4-mini"}) {
+    Config config = tiny(preset);
+    config.model.experts = 4;
+    config.model.context = config.data.sequence_length = 16;
+    config.sharding.strategy = StrategyKind::fsdp;
+    config.sharding.expert_parallel = 2;
+    config.sharding.tensor_parallel = 2;
+    config.moe.force_balance = true;
+    check_step(fmt::format("{} by 2 x 2 ranks", preset), config, 4);
+    config.sharding.expert_copies = ExpertCopies::each_rank;
+    config.sharding.activation_checkpointing = {.first = 1, .every = 1};
+    config.runtime.compute_dtype = DType::bf16;
+    config.data.accumulation_steps = 2;
+    check_step(fmt::format("{} by 2 x 2 of 8 ranks, copies", preset), config, 8);
+    config.sharding.grid = 4;
+    config.sharding.pipeline_parallel = 2;
+    check_step(fmt::format("{} by 2 x 2 ranks in stages, a grid of 4", preset), config, 8);
+  }
+}
+
+TEST_CASE("dry run: tensor ranks that share heads of keys", "[cpu]") {
+  for (const char* preset : {"llama3-mini", "qwen3-mini"}) {
+    Config config = tiny(preset);
+    config.model.context = config.data.sequence_length = 16;
+    config.sharding.strategy = StrategyKind::fsdp;
+    config.sharding.tensor_parallel = 4;
+    check_step(fmt::format("{} on ranks with half a head of keys", preset), config, 8);
+    config.sharding.grid = 8;
+    config.sharding.activation_checkpointing = {.first = 1, .every = 1};
+    config.runtime.compute_dtype = DType::bf16;
+    check_step(fmt::format("{} in a grid of 8", preset), config, 4);
+    config.sharding.tensor_parallel = 2;
+    check_step(fmt::format("{} with copies of heads", preset), config, 4);
+  }
+}
+
 TEST_CASE("dry run: ranks that share out tokens, and leaves of rows", "[cpu]") {
   for (const char* preset : {"gpt2-mini", "qwen3-mini", "qwen3-moe-mini", "llama4-mini"}) {
     Config config = tiny(preset);

@@ -168,19 +168,24 @@ TEST_CASE("a copy for each rank changes no bit, with the bytes that are predicte
 TEST_CASE("the bytes of travelling rows are exact for known counts") {
   // Forced, token n takes experts n k, ..., n k + k - 1, modulo 8. So of the 36 rows of 18 tokens with
   // two experts each, the first four experts get 20 and the others 16; of 18 rows 10 and 8. A token's two
-  // experts are on one rank, so copies are half as many.
+  // experts are on one rank, so copies are half as many. Tensor ranks send the same rows, and get sums of their
+  // channels back.
   struct Known {
     const char* preset;
     std::int64_t per_token, to_first_half, to_second_half;
     ExpertCopies copies;
     std::int64_t pieces;
+    int tensor = 1;
   };
   const Known all[] = {{kQwen3, 2, 20, 16, ExpertCopies::each_expert, 1},
                        {kQwen3, 2, 20, 16, ExpertCopies::each_rank, 1},
                        {kQwen3, 2, 20, 16, ExpertCopies::each_rank, 2},
                        {kLlama4, 1, 10, 8, ExpertCopies::each_expert, 1},
                        {kLlama4, 1, 10, 8, ExpertCopies::each_expert, 2},
-                       {kLlama4, 1, 10, 8, ExpertCopies::each_rank, 1}};
+                       {kLlama4, 1, 10, 8, ExpertCopies::each_rank, 1},
+                       {kQwen3, 2, 20, 16, ExpertCopies::each_expert, 1, 2},
+                       {kQwen3, 2, 20, 16, ExpertCopies::each_rank, 2, 2},
+                       {kLlama4, 1, 10, 8, ExpertCopies::each_rank, 1, 2}};
   for (const Known& known : all) {
     Config config = variant_of(tiny(known.preset, 2), "fsdp");
     config.model.experts_per_token = known.per_token;
@@ -188,15 +193,17 @@ TEST_CASE("the bytes of travelling rows are exact for known counts") {
     config.sharding.expert_parallel = 2;
     config.sharding.expert_copies = known.copies;
     config.sharding.expert_pieces = known.pieces;
+    config.sharding.tensor_parallel = known.tensor;
     config.sharding.activation_checkpointing = {.first = 1, .every = 1};
     Findings findings;
-    run_ranks({.ranks = 2, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+    const int ranks = 2 * known.tensor;
+    run_ranks({.ranks = ranks, .device = test::device(), .threads = 1}, [&](Communicator& world) {
       const ResolvedConfig run = resolve(config);
       TrainingSession session(run, world);
       const TransformerShape shape = session.model().shape();
       session.step(1, random_tokens(config.data, shape.vocab_size));
       const ExpertTraffic traffic = expert_traffic(shape, run.sharding);
-      const bool first = world.rank() == 0;
+      const bool first = world.rank() < known.tensor;
       const std::int64_t sent = first ? known.to_second_half : known.to_first_half;
       const TravellingRows rows{.sent = sent,
                                 .received = first ? known.to_first_half : known.to_second_half,

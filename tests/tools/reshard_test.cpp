@@ -32,17 +32,24 @@ using test::Findings;
 using test::TemporaryDirectory;
 using Bytes = std::vector<std::byte>;
 
-/// Widths that no number of ranks divides.
+/// Widths that no number of ranks divides, but for those that tensor ranks share out.
 Config small_model(const std::string& preset) {
   Config config;
   config.model = {
       .preset = preset, .layers = 1, .heads = 2, .width = 10, .context = 12, .vocab_size = 37};
-  if (preset != "gpt2-mini") {
-    config.model.head_size = 6;
-    config.model.experts = 12;
-    config.model.expert_width = 7;
-  }
   config.data = {.batch_size = 12, .sequence_length = 9};
+  if (preset == "gpt2-mini") return config;
+  config.model.head_size = 6;
+  config.model.kv_heads = 1;
+  if (preset == "llama3-mini") {
+    config.model.heads = 4;
+    config.model.kv_heads = 2;
+    config.model.mlp_width = 28;
+  } else {
+    config.model.experts = 12;
+    config.model.expert_width = 14;
+  }
+  if (preset == "llama4-mini") config.model.mlp_width = 14;
   return config;
 }
 
@@ -63,7 +70,8 @@ struct Variant {
   }
 };
 
-std::vector<Variant> all_variants(bool experts) {
+/// Ranks that share out rows of a batch, or layers.
+std::vector<Variant> plain_variants() {
   std::vector<Variant> variants = {{"single", 1}};
   for (int ranks = 1; ranks <= 4; ++ranks) {
     for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat"}) {
@@ -72,22 +80,71 @@ std::vector<Variant> all_variants(bool experts) {
     variants.push_back({"hsdp", ranks, ranks % 2 == 0 ? ranks / 2 : ranks});
     variants.push_back({"hsdp", ranks, 1, /*flat=*/true});
   }
-  variants.push_back({"ddp", 2, 0, false, 1, 1, /*stages=*/2});
-  variants.push_back({"zero1", 3, 0, false, 1, 1, 3});
-  variants.push_back({"fsdp", 4, 0, false, 1, 1, 2});
-  if (!experts) {
-    for (const char* strategy : {"ddp", "zero1", "zero3", "fsdp", "fsdp_flat"}) {
-      for (const int ranks : {2, 4}) variants.push_back({strategy, ranks, 0, false, 1, 2});
+  variants.push_back({.strategy = "ddp", .ranks = 2, .stages = 2});
+  variants.push_back({.strategy = "zero1", .ranks = 3, .stages = 3});
+  variants.push_back({.strategy = "fsdp", .ranks = 4, .stages = 2});
+  return variants;
+}
+
+/// Ranks that share out heads and channels. Two ranks of GPT-2 have a head each.
+std::vector<Variant> tensor_variants() {
+  std::vector<Variant> variants;
+  for (const char* strategy : {"ddp", "zero1", "zero3", "fsdp", "fsdp_flat"}) {
+    for (const int ranks : {2, 4}) {
+      variants.push_back({.strategy = strategy, .ranks = ranks, .tensor_parallel = 2});
     }
-    variants.push_back({"hsdp", 4, 1, false, 1, 2});
-    return variants;
   }
-  variants.push_back({"zero3", 4, 0, false, 2, 1, 2});
+  variants.push_back({.strategy = "hsdp", .ranks = 4, .shard_size = 1, .tensor_parallel = 2});
+  return variants;
+}
+
+/// Four ranks have two heads of keys.
+std::vector<Variant> shared_head_variants() {
+  std::vector<Variant> variants = {{"single", 1}, {"zero3", 3}, {"fsdp_flat", 2}};
+  for (const char* strategy : {"ddp", "zero1", "zero3", "fsdp", "fsdp_flat"}) {
+    variants.push_back({.strategy = strategy, .ranks = 4, .tensor_parallel = 4});
+  }
+  variants.push_back({.strategy = "fsdp", .ranks = 8, .tensor_parallel = 4});
+  variants.push_back({.strategy = "zero1", .ranks = 8, .tensor_parallel = 4, .stages = 2});
+  variants.push_back({.strategy = "fsdp", .ranks = 4, .tensor_parallel = 2});
+  return variants;
+}
+
+/// Ranks that share out experts, whole.
+std::vector<Variant> expert_variants() {
+  std::vector<Variant> variants;
+  variants.push_back({.strategy = "zero3", .ranks = 4, .expert_parallel = 2, .stages = 2});
   for (const char* strategy : {"ddp", "zero1", "zero3", "fsdp"}) {
-    for (const int ranks : {2, 3, 4}) variants.push_back({strategy, ranks, 0, false, ranks});
-    variants.push_back({strategy, 4, 0, false, 2});
+    for (const int ranks : {2, 3, 4}) {
+      variants.push_back({.strategy = strategy, .ranks = ranks, .expert_parallel = ranks});
+    }
+    variants.push_back({.strategy = strategy, .ranks = 4, .expert_parallel = 2});
   }
-  variants.push_back({"hsdp", 4, 2, false, 2});
+  variants.push_back({.strategy = "hsdp", .ranks = 4, .shard_size = 2, .expert_parallel = 2});
+  return variants;
+}
+
+/// Ranks that share out the channels inside experts, and a head of keys, next to ranks that share out experts.
+std::vector<Variant> divided_expert_variants() {
+  std::vector<Variant> variants = {{"single", 1}, {"fsdp", 3}};
+  for (const char* strategy : {"ddp", "zero1", "zero3", "fsdp", "fsdp_flat"}) {
+    variants.push_back(
+        {.strategy = strategy, .ranks = 4, .expert_parallel = 2, .tensor_parallel = 2});
+  }
+  variants.push_back({.strategy = "fsdp", .ranks = 2, .tensor_parallel = 2});
+  variants.push_back({.strategy = "ddp", .ranks = 6, .expert_parallel = 3, .tensor_parallel = 2});
+  variants.push_back(
+      {.strategy = "fsdp", .ranks = 8, .expert_parallel = 2, .tensor_parallel = 2, .stages = 2});
+  variants.push_back({.strategy = "hsdp",
+                      .ranks = 8,
+                      .shard_size = 2,
+                      .expert_parallel = 2,
+                      .tensor_parallel = 2});
+  return variants;
+}
+
+std::vector<Variant> joined(std::vector<Variant> variants, const std::vector<Variant>& more) {
+  variants.insert(variants.end(), more.begin(), more.end());
   return variants;
 }
 
@@ -152,7 +209,8 @@ std::vector<std::pair<std::size_t, std::size_t>> pairs_of(std::size_t count) {
 }
 
 void check_reshards(
-    const std::string& preset, const std::function<void(Config&)>& vary = [](Config&) {}) {
+    const std::string& preset, const std::vector<Variant>& variants,
+    const std::function<void(Config&)>& vary = [](Config&) {}) {
   const TemporaryDirectory folder;
   Config base = small_model(preset);
   vary(base);
@@ -182,7 +240,6 @@ void check_reshards(
   const Contents expected = contents_of(saved_by("trained"));
   findings.expect(expected.tensors.size() % 3 == 0 && expected.tensors.size() > 9,
                   "a weight and two moments of each parameter");
-  const std::vector<Variant> variants = all_variants(preset != "gpt2-mini");
   for (const Variant& variant : variants) {
     move(saved_by("trained"), variant, variant.name());
     findings.expect(contents_of(saved_by(variant.name())) == expected, variant.name());
@@ -200,18 +257,33 @@ void check_reshards(
 
 TEST_CASE("gpt2: weights and moments have the same bits after any change of strategy and ranks",
           "[cpu]") {
-  check_reshards("gpt2-mini");
+  check_reshards("gpt2-mini", joined(plain_variants(), tensor_variants()));
 }
 
 TEST_CASE(
     "qwen3-moe: weights and moments have the same bits after any change of strategy and ranks",
     "[cpu]") {
-  check_reshards("qwen3-moe-mini");
+  check_reshards("qwen3-moe-mini", joined(plain_variants(), expert_variants()));
+}
+
+TEST_CASE("heads of keys that ranks share have the same bits after any change of ranks", "[cpu]") {
+  check_reshards("llama3-mini", shared_head_variants());
+  check_reshards("llama3-mini", shared_head_variants(), [](Config& config) {
+    config.data.sequence_length = 8;
+    config.sharding.grid = 4;  // copies of heads, and rows of padding
+  });
+}
+
+TEST_CASE("experts of which ranks share out channels have the same bits after any change of ranks",
+          "[cpu]") {
+  for (const char* preset : {"qwen3-moe-mini", "llama4-mini"}) {
+    check_reshards(preset, divided_expert_variants());
+  }
 }
 
 TEST_CASE("bf16 masters and moments, and f16's loss scale, have the same bits after any change",
           "[cpu]") {
-  check_reshards("gpt2-mini", [](Config& config) {
+  check_reshards("gpt2-mini", joined(plain_variants(), tensor_variants()), [](Config& config) {
     config.runtime.compute_dtype = DType::f16;
     config.optimizer.master_dtype = DType::bf16;
     config.optimizer.state_dtype = DType::bf16;

@@ -2,13 +2,22 @@
 //
 // Expected bits are those of one tensor rank, which forms all parts of the grid by itself. Without a grid
 // the bits of one rank without tensor parallelism are the reference, to rounding.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <catch2/catch.hpp>
-
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "models/routers.h"
 #include "tests/support/device.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tools/run_program.h"
 #include "tests/tools/sessions.h"
+#include "tests/tools/tiny_run.h"
 #include "tools/config/sharding_options.h"
+#include "tools/export/export.h"
+#include "tools/train/trainer.h"
 
 namespace tessera {
 namespace {
@@ -192,6 +201,131 @@ TEST_CASE("tensor ranks: a token's logits have the bits of training, however tok
       CHECK(of_rows[run] == of_rows[0]);
       CHECK(by_cache[run] == std::vector(of_rows[0].begin() + 2, of_rows[0].end()));
     }
+  }
+}
+
+namespace {
+
+/// A run whose ranks share heads of keys, or the channels inside experts.
+struct SharedRun {
+  const char *preset, *strategy;
+  int tensor, expert, data;
+};
+
+constexpr SharedRun kSharedRuns[] = {
+    {"llama3-mini", "fsdp", 8, 1, 1}, {kQwen3Moe, "ddp", 4, 2, 2}, {kLlama4, "zero3", 4, 2, 2}};
+
+/// Three steps on text, by ranks that share out rows alone.
+Config run_on_text(const SharedRun& shared, const test::TemporaryDirectory& folder) {
+  Config config = test::tiny_run(folder);
+  config.model = small_model(shared.preset).model;
+  config.model.vocab_size = 0;  // the tokenizer's
+  config.model.kv_heads = 2;
+  config.model.context = config.data.sequence_length = 32;
+  config.sharding.grid = kGrid;
+  config.train.steps = 3;
+  config.train.eval_every = 2;
+  config.train.checkpoint_every = 2;
+  config.runtime.ranks = shared.data;
+  return variant_of(config, shared.strategy);
+}
+
+Config shared_out(Config config, const SharedRun& shared) {
+  config.runtime.ranks = shared.data * shared.tensor;
+  config.sharding.tensor_parallel = shared.tensor;
+  config.sharding.expert_parallel = shared.expert;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "tensor ranks: a run is saved, exported, loaded and resumed with the bits of whole layers",
+    "[cpu]") {
+  for (const SharedRun& shared : kSharedRuns) {
+    CAPTURE(shared.preset);
+    const test::TemporaryDirectory folder;
+    const Config whole = run_on_text(shared, folder);
+    tessera::train(whole);
+    Config cut = shared_out(whole, shared);
+    cut.train.dir = folder / "cut";
+    tessera::train(cut);
+    CHECK(test::results_of(cut.train.dir) == test::results_of(whole.train.dir));
+    CHECK(test::model_bytes(cut.train.dir) == test::model_bytes(whole.train.dir));
+
+    // From the middle of the other run.
+    for (const bool from_cut : {true, false}) {
+      Config resumed = from_cut ? whole : cut;
+      resumed.train.resume = ((from_cut ? cut : whole).train.dir / "step-000002").string();
+      resumed.train.dir = folder / (from_cut ? "resumed-whole" : "resumed-cut");
+      tessera::train(resumed);
+      CHECK(test::model_bytes(resumed.train.dir) == test::model_bytes(whole.train.dir));
+    }
+
+    // Through files for Transformers, and back.
+    {
+      const test::Rank rank;
+      export_model({.model = cut.train.dir, .out = folder / "exported", .file_bytes = 10'000});
+    }
+    for (const Config& base : {whole, cut}) {
+      Config again = base;
+      again.model = {.init_from = folder / "exported"};
+      again.moe.balance = whole.model.experts > 0 ? std::optional(Balance::none) : std::nullopt;
+      again.optimizer.learning_rate = 0.0;
+      again.train.steps = 1;
+      again.train.checkpoint_every = 0;
+      again.train.dir = folder / ("again-" + std::to_string(base.runtime.ranks));
+      tessera::train(again);
+      auto weights = test::saved_weights(whole.train.dir);
+      std::erase_if(weights, [](const auto& one) { return is_router_bias(one.first); });
+      CHECK((test::saved_weights(again.train.dir) == weights));
+    }
+  }
+}
+
+TEST_CASE("tensor ranks: generate and score have the bits of training", "[cpu]") {
+  for (const SharedRun& shared : kSharedRuns) {
+    CAPTURE(shared.preset);
+    const test::TemporaryDirectory folder;
+    const Config config = shared_out(run_on_text(shared, folder), shared);
+    tessera::train(config);
+    const std::string model = config.train.dir.string();
+    const std::string ranks = std::to_string(config.runtime.ranks);
+    const std::vector<std::int32_t> row = {1, 2, 0, 3, 4, 0, 5, 6, 0, 7, 8, 0, 9, 1, 0, 2, 3};
+    write_file_atomically(folder / "rows.json", fmt::format("[[{}]]", fmt::join(row, ",")));
+    write_file_atomically(folder / "prompts.txt", std::string("1 2 3\n31 32 33 34\n"));
+    const auto output = [&](std::vector<std::string> arguments, const std::string& number) {
+      for (const char* more : {"--model", model.c_str(), "--device", "cpu", "--threads", "1",
+                               "--ranks", number.c_str()}) {
+        arguments.emplace_back(more);
+      }
+      const test::Outcome outcome = test::run(arguments);
+      CHECK(outcome.err.empty());
+      REQUIRE(outcome.status == 0);
+      return outcome.out;
+    };
+    const std::vector<std::string> score = {"score", "--tokens", folder / "rows.json"};
+    const std::vector<std::string> generate = {
+        "generate", "--prompts", folder / "prompts.txt", "--tokens", "12", "--seed", "3"};
+    const std::string scores = output(score, ranks);
+    CHECK(scores == output(score, "1"));
+    CHECK(output(generate, ranks) == output(generate, "1"));
+
+    // The session that trains, with the weights of the run.
+    Config session_config = config;
+    session_config.model = {.init_from = config.train.dir / "model"};
+    std::vector<float> expected;
+    test::with_session(session_config, static_cast<int>(config.runtime.ranks),
+                       [&](TrainingSession& session, const BatchSource&, Communicator& world) {
+                         const auto length = static_cast<std::int64_t>(row.size()) - 1;
+                         const Tensor tokens = Tensor::from(row, {length + 1});
+                         const Tensor found = session.model().log_probabilities(
+                             tokens.slice(0, length).reshape({1, length}),
+                             tokens.slice(1, length + 1).reshape({1, length}));
+                         if (world.rank() == 0) expected = found.to_vector<float>();
+                       });
+    const auto printed = nlohmann::json::parse(scores)["log_probabilities"][0];
+    CHECK(printed.get<std::vector<float>>() == expected);
   }
 }
 
