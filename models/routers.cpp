@@ -56,7 +56,10 @@ Routing Routers::route(std::int64_t layer, const Variable& logits, bool training
       tessera::route(used, {.experts_per_token = experts_per_token_,
                             .weights = weights_,
                             .bias = bias_of(layer, statistics_dtype(logits.dtype()))});
-  if (recording_) chosen_in_pass_.push_back({layer, routing.offsets});
+  if (recording_) {
+    const bool waits = training_.balance == Balance::hf;
+    pass_.layers.push_back({layer, routing.offsets, waits ? used.data() : Tensor()});
+  }
   return routing;
 }
 
@@ -79,44 +82,71 @@ void Routers::start_step(const RouterStep& step) {
 
 void Routers::start_forward() {
   recording_ = in_step_;
-  const std::int64_t leaves = token_leaves();
-  losses_of_leaves_ = recording_ && leaves > 1 ? Tensor::zeros({leaves}, DType::f32) : Tensor();
-  chosen_in_pass_.clear();
-  logits_.clear();
+  pass_ = {};
+  if (recording_) start_leaves();
 }
 
 void Routers::finish_forward() {
   if (!recording_) return;
   recording_ = false;
-  if (!logits_.empty()) {
-    std::vector<std::int64_t> sums(static_cast<std::size_t>(experts_), 0);
-    for (const Chosen& chosen : chosen_in_pass_) add_counts(sums, 0, chosen.offsets);
-    const std::int64_t tokens = logits_.front().numel() / experts_ * layers();
-    const Tensor factors = factors_of(sums, tokens, tokens * step_.micro_batches,
-                                      statistics_dtype(logits_.front().dtype()));
-    for (std::int64_t layer = 0; layer < layers(); ++layer) {
-      terms_[static_cast<std::size_t>(layer)]->factors = factors;
-      add_loss(layer, logits_[static_cast<std::size_t>(layer)]);
-    }
-    logits_.clear();
+  if (pass_.layers.empty()) return;
+  pass_.loss = loss_of_pass(pass_.layers.front().layer);
+  for (const RoutedLayer& routed : pass_.layers) {
+    chosen_in_step_.push_back({routed.layer, routed.offsets});
+    ++passes_[static_cast<std::size_t>(routed.layer)];
   }
-  if (losses_of_leaves_.defined() && !chosen_in_pass_.empty()) {
-    const std::int64_t leaves = losses_of_leaves_.numel();
-    LeafSum sum(loss_of_pass(chosen_in_pass_.front().layer), Accumulate::yes, leaves);
-    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-      sum.add(losses_of_leaves_.slice(leaf, leaf + 1));
-    }
+  if (training_.balance != Balance::hf) {
+    finish_leaves(pass_.loss);
+    pass_ = {};
+  } else if (!step_.in_stages) {
+    const RoutedPass pass = take_pass();
+    balance(pass, counts_of(pass));
   }
-  for (const Chosen& chosen : chosen_in_pass_) {
-    chosen_in_step_.push_back(chosen);
-    ++passes_[static_cast<std::size_t>(chosen.layer)];
+}
+
+RoutedPass Routers::take_pass() {
+  return std::exchange(pass_, {});
+}
+
+std::vector<std::int64_t> Routers::counts_of(const RoutedPass& pass) const {
+  std::vector<std::int64_t> sums(static_cast<std::size_t>(experts_), 0);
+  for (const RoutedLayer& routed : pass.layers) add_counts(sums, 0, routed.offsets);
+  return sums;
+}
+
+void Routers::balance(const RoutedPass& pass, const std::vector<std::int64_t>& counts) {
+  if (pass.layers.empty()) return;
+  start_leaves();
+  const Tensor& logits = pass.layers.front().logits;
+  const std::int64_t tokens = logits.numel() / experts_ * layers();
+  const Tensor factors =
+      factors_of(counts, tokens, tokens * step_.micro_batches, statistics_dtype(logits.dtype()));
+  for (const RoutedLayer& routed : pass.layers) {
+    terms_[static_cast<std::size_t>(routed.layer)]->factors = factors;
+    add_loss(routed.layer, routed.logits, pass.loss);
   }
-  chosen_in_pass_.clear();
+  finish_leaves(pass.loss);
+}
+
+void Routers::start_leaves() {
+  const std::int64_t leaves = token_leaves();
+  losses_of_leaves_ = leaves > 1 ? Tensor::zeros({leaves}, DType::f32) : Tensor();
+}
+
+void Routers::finish_leaves(const Tensor& loss) {
+  if (!losses_of_leaves_.defined()) return;
+  const std::int64_t leaves = losses_of_leaves_.numel();
+  LeafSum sum(loss, Accumulate::yes, leaves);
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+    sum.add(losses_of_leaves_.slice(leaf, leaf + 1));
+  }
 }
 
 std::vector<std::int64_t> Routers::counts() const {
   std::vector<std::int64_t> sums(static_cast<std::size_t>(layers() * experts_), 0);
-  for (const Chosen& chosen : chosen_in_step_) add_counts(sums, chosen.layer, chosen.offsets);
+  for (const RoutedLayer& chosen : chosen_in_step_) {
+    add_counts(sums, chosen.layer, chosen.offsets);
+  }
   return sums;
 }
 
@@ -199,20 +229,18 @@ Variable Routers::with_losses(std::int64_t layer, const Variable& logits) {
   if (recording_) {
     terms->scale = step_.loss_scale;
     terms->z = training_.z_loss / static_cast<double>(step_.tokens * layers());
-    if (training_.balance == Balance::hf) {
-      logits_.push_back(logits.data());  // the factors are known when all layers have routed
-    } else {
+    if (training_.balance != Balance::hf) {  // whose factors are known when all layers have routed
       const bool lagged = training_.balance == Balance::lagged && !last_.counts.empty();
       terms->factors =
           factors_of(lagged ? counts_of_layer(last_.counts, layer) : std::vector<std::int64_t>(),
                      last_.tokens, step_.tokens * layers(), statistics_dtype(logits.dtype()));
-      add_loss(layer, logits.data());
+      add_loss(layer, logits.data(), loss_of_pass(layer));
     }
   }
   return add_router_loss(logits, terms);
 }
 
-void Routers::add_loss(std::int64_t layer, const Tensor& logits) {
+void Routers::add_loss(std::int64_t layer, const Tensor& logits, const Tensor& loss) {
   const NoGradient no_gradient;
   const RouterLossTerms& terms = *terms_[static_cast<std::size_t>(layer)];
   const Tensor rows = logits.reshape({logits.numel() / experts_, experts_});
@@ -225,8 +253,8 @@ void Routers::add_loss(std::int64_t layer, const Tensor& logits) {
       scaled = Tensor::empty({1}, DType::f32);
       cast(scaled, value);
     }
-    const Tensor loss = leaves == 1 ? loss_of_pass(layer) : losses_of_leaves_.slice(leaf, leaf + 1);
-    add(loss, loss, scaled);
+    const Tensor sum = leaves == 1 ? loss : losses_of_leaves_.slice(leaf, leaf + 1);
+    add(sum, sum, scaled);
   }
 }
 

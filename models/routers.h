@@ -50,6 +50,23 @@ struct RouterStep {
   std::int64_t losses = 1;
   /// The factor that f16 gives to the loss.
   double loss_scale = 1.0;
+  /// Other ranks have layers too. Under `hf` the caller then balances each pass (Routers::balance).
+  bool in_stages = false;
+};
+
+/// A layer in a forward pass in training.
+struct RoutedLayer {
+  std::int64_t layer = 0;
+  Tensor offsets;
+  /// hf: of which the losses are not known before all layers have routed.
+  Tensor logits = {};
+};
+
+/// The layers of a forward pass.
+struct RoutedPass {
+  std::vector<RoutedLayer> layers;
+  /// The part of the losses that they add to.
+  Tensor loss;
 };
 
 /// An expert bias of one layer. The model's files hold it, but no optimizer trains it.
@@ -92,6 +109,12 @@ class Routers {
   /// backward is outside of them, and so is not counted twice.
   void start_forward();
   void finish_forward();
+  /// hf, in stages: the last forward pass. balance() takes it before its backward pass, with the counts of all
+  /// layers: those that counts_of() has on each rank, added up.
+  RoutedPass take_pass();
+  /// How often the pass chose each expert, [E]: the sum over its layers. Waits for the device.
+  std::vector<std::int64_t> counts_of(const RoutedPass& pass) const;
+  void balance(const RoutedPass& pass, const std::vector<std::int64_t>& counts);
   /// How often this rank chose each expert since start_step(), [layers * E]; 0 in layers of other ranks'
   /// stages. Waits for the device.
   std::vector<std::int64_t> counts() const;
@@ -128,7 +151,10 @@ class Routers {
                     std::int64_t tokens, DType dtype) const;
   Variable with_losses(std::int64_t layer, const Variable& logits);
   Variable with_forced_choice(const Variable& logits);
-  void add_loss(std::int64_t layer, const Tensor& logits);
+  void add_loss(std::int64_t layer, const Tensor& logits, const Tensor& loss);
+  /// The losses of a pass are added up leaf by leaf, and then to `loss`.
+  void start_leaves();
+  void finish_leaves(const Tensor& loss);
   /// The part of the losses that this forward pass adds to.
   Tensor loss_of_pass(std::int64_t layer) const;
   std::vector<std::int64_t> counts_of_layer(const std::vector<std::int64_t>& counts,
@@ -145,14 +171,9 @@ class Routers {
   /// A forward pass in training is running, within a step.
   bool in_step_ = false, recording_ = false;
   RouterStep step_;
-  struct Chosen {
-    std::int64_t layer = 0;
-    Tensor offsets;
-  };
-  /// Those of every layer in this forward pass, and in all of this step's.
-  std::vector<Chosen> chosen_in_pass_, chosen_in_step_;
-  /// hf: the logits of every layer until the last layer has routed.
-  std::vector<Tensor> logits_;
+  /// This forward pass, and the choices of all of this step's.
+  RoutedPass pass_;
+  std::vector<RoutedLayer> chosen_in_step_;
   Tensor losses_;
   /// The losses of a pass for each leaf of this rank's tokens (autograd/leaf_sum.h), [leaves] f32, where there
   /// are several: all layers of a leaf are added before leaves are.

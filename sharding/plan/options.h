@@ -151,6 +151,9 @@ struct ShardingOptions {
   std::int64_t counters = 0;
   /// Elements of the residual stream of a step's whole batch, which travel between stages.
   std::int64_t activations = 0;
+  /// Counts of experts that travel between stages next to each message; 0: none. A balance of the loads of a
+  /// micro-batch in all layers needs those of every stage.
+  std::int64_t stage_counters = 0;
   /// Experts that compute a token in a layer; 0: all.
   int experts_per_token = 0;
   /// Context parallelism: the keys and values that attention exchanges.

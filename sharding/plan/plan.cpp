@@ -171,6 +171,7 @@ PipelinePlan pipeline_of(const Units& units, const ShardingOptions& options, int
                             batch_ranks(options, ranks) / options.context_parallel;
   if (rows % sum_parts_of(options) == 0) pipeline.message_elements /= options.tensor_parallel;
   pipeline.message_dtype = options.compute_dtype;
+  pipeline.counters = options.stage_counters;
   if (!pipeline.has_several()) return pipeline;
   pipeline_order(pipeline.schedule, pipeline.shape);  // checks the shape
   check(!pipeline.splits_backward() || options.micro_batches == 1 ||

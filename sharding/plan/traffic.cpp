@@ -71,17 +71,18 @@ void add_flows(std::vector<Flow>& flows, const Mesh& mesh, const Axes& along,
   add_flow(flows, mesh, along, false, bytes.copied);
 }
 
-/// Activations to the stage behind, and gradients to the stage before.
+/// Activations to the stage behind, and gradients to the stage before; counts of experts both ways.
 void add_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
   const PipelinePlan& pipeline = plan.pipeline;
-  std::int64_t messages = 0;
+  std::int64_t messages = 0, counts = 0;
   for (int stage = plan.pipeline_rank(rank); stage < pipeline.stage_count();
        stage += pipeline.shape.ranks) {
     messages += (pipeline.is_last(stage) ? 0 : 1) + (pipeline.sends_gradient(stage) ? 1 : 0);
+    counts += (pipeline.is_last(stage) ? 0 : 1) + (stage > 0 ? 1 : 0);
   }
-  add_flow(
-      flows, plan.mesh, {"pipeline"}, false,
-      messages * plan.micro_batches * pipeline.message_elements * size(pipeline.message_dtype));
+  const std::int64_t bytes = messages * pipeline.message_elements * size(pipeline.message_dtype) +
+                             counts * 8 * pipeline.counters;
+  add_flow(flows, plan.mesh, {"pipeline"}, false, plan.micro_batches * bytes);
   flows.back().ranks = 2;
 }
 

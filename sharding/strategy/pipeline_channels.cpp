@@ -65,17 +65,17 @@ void PipelineChannels::start() {
   }
 }
 
-Event PipelineChannels::send(MessageKind kind, const Tensor& message) {
+Event PipelineChannels::send(MessageKind kind, const Tensors& message) {
   return queue(sends_[static_cast<std::size_t>(kind)], message);
 }
 
-Event PipelineChannels::receive(MessageKind kind, const Tensor& message) {
+Event PipelineChannels::receive(MessageKind kind, const Tensors& message) {
   return queue(receives_[static_cast<std::size_t>(kind)], message);
 }
 
-Event PipelineChannels::queue(const Channel& channel, const Tensor& message) {
+Event PipelineChannels::queue(const Channel& channel, const Tensors& message) {
   channel.stream.wait(context().compute_stream().record());
-  return channel.pair->broadcast({message}, channel.root, channel.stream, "pipeline");
+  return channel.pair->broadcast(message, channel.root, channel.stream, "pipeline");
 }
 
 }  // namespace tessera

@@ -32,9 +32,9 @@ class PipelineChannels {
   /// Messages from now on come after the ranks' calls so far.
   void start();
   /// Queues a message to the next rank of its direction. Returns the event after it.
-  Event send(MessageKind kind, const Tensor& message);
+  Event send(MessageKind kind, const Tensors& message);
   /// Queues the receipt of the next message into `message`. Returns the event after it.
-  Event receive(MessageKind kind, const Tensor& message);
+  Event receive(MessageKind kind, const Tensors& message);
 
  private:
   /// One end of a pair.
@@ -44,7 +44,7 @@ class PipelineChannels {
     Stream stream;
   };
 
-  static Event queue(const Channel& channel, const Tensor& message);
+  static Event queue(const Channel& channel, const Tensors& message);
   /// By kind.
   std::array<Channel, 2> sends_, receives_;
 };

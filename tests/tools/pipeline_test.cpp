@@ -41,6 +41,7 @@ struct Variant {
   bool recomputes = false;
   bool each_reduced = true;
   int tensor = 1, context = 1, grid = 0;
+  std::optional<Balance> balance = {};
 };
 
 Config base_of(const Variant& v) {
@@ -54,6 +55,8 @@ Config base_of(const Variant& v) {
                  .accumulation_steps = v.micro_batches};
   config.optimizer.learning_rate = 1e-2;
   config.runtime.compute_dtype = v.dtype;
+  config.moe.balance = v.balance;
+  if (v.balance) config.moe.loss_coefficient = 0.5;
   config.sharding.reduce =
       v.each_reduced ? ReduceAfter::every_micro_batch : ReduceAfter::last_micro_batch;
   if (v.recomputes) config.sharding.activation_checkpointing = {.first = 0, .every = 2};
@@ -101,6 +104,11 @@ void expect_same_bits(const Variant& v) {
   CHECK(with.losses == without.losses);
   CHECK(with.norms == without.norms);
   CHECK((with.weights == without.weights));
+  // Each stage adds up its layers' losses first.
+  for (std::size_t i = 0; i < without.router_losses.size(); ++i) {
+    CHECK(with.router_losses[i] == Approx(without.router_losses[i]).epsilon(1e-6));
+    CHECK((without.router_losses[i] > 0.0) == v.balance.has_value());
+  }
   CHECK(findings.wrong() == std::vector<std::string>{});
 }
 
@@ -210,6 +218,34 @@ TEST_CASE("a pipeline has the same bits and predicted bytes: tied ends in the pa
 TEST_CASE("a pipeline has the same bits and predicted bytes: mixtures of experts") {
   expect_same_bits({kQwen3, 2, 2, 2, "fsdp"});
   expect_same_bits({kLlama4, 4, 1, 4, "zero1", "1f1b", DType::bf16});
+}
+
+TEST_CASE("a pipeline has the same bits and predicted bytes: a balance of all layers' loads") {
+  const auto with = [](Variant v, int tensor = 1) {
+    v.balance = Balance::hf;
+    v.tensor = tensor;
+    v.grid = tensor > 1 ? 2 : 0;
+    return v;
+  };
+  expect_same_bits(with({kQwen3, 2, 2, 3, "fsdp", "gpipe"}));
+  expect_same_bits(with({kQwen3, 4, 1, 5, "zero1", "1f1b", DType::bf16, 1, /*recomputes=*/true}));
+  expect_same_bits(with({kLlama4, 2, 1, 4, "ddp", "interleaved", DType::f32, 2}));
+  expect_same_bits(
+      with({kUntiedQwen3, 4, 1, 6, "zero2", "zero_bubble", DType::f32, 1, false, false}));
+  expect_same_bits(with({kQwen3, 2, 1, 2, "ddp"}, /*tensor=*/2));
+  expect_dry_run(with({kQwen3, 2, 2, 3, "fsdp", "1f1b", DType::bf16, 1, /*recomputes=*/true}));
+
+  // A stage that is not trained sends its counts, and its losses are in the sum.
+  Config config = base_of(with({kUntiedQwen3, 4, 1, 3}));
+  config.model.frozen = "model.embed_tokens., model.layers.0., model.layers.1., model.layers.2.";
+  Findings findings;
+  const TrainedSession without = run(config, 1, findings);
+  config.sharding.pipeline_parallel = 4;
+  const TrainedSession found = run(config, 4, findings);
+  CHECK(found.losses == without.losses);
+  CHECK(found.router_losses[0] == Approx(without.router_losses[0]).epsilon(1e-6));
+  CHECK((found.weights == without.weights));
+  CHECK(findings.wrong() == std::vector<std::string>{});
 }
 
 TEST_CASE("a pipeline's memory and bytes are those of a dry run of each rank", "[cpu]") {
@@ -376,9 +412,6 @@ TEST_CASE("a pipeline that cannot be is refused in one line") {
   config.sharding.pipeline_stages = "head";
   config.sharding.pipeline_schedule = PipelineSchedule::gpipe;
   CHECK(refusal(config, 2) == "no error");
-  config.model = test::tiny_model(kQwen3);
-  config.moe.balance = Balance::hf;
-  CHECK_THAT(refusal(config, 2), Contains("choose lagged, bias or none"));
 }
 
 }  // namespace tessera

@@ -35,7 +35,7 @@ void PipelinePasses::train(Step& step, const Training& training) {
   receive_for(passes.front(), training.tokens);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const Pass& pass = passes[i];
-    const Tensor received = take_received();
+    const Message received = take_received();
     if (i + 1 < passes.size()) receive_for(passes[i + 1], training.tokens);
     training.enter(pass.micro_batch);
     InFlight& here = in_flight_[{pass.chunk, pass.micro_batch}];
@@ -64,21 +64,35 @@ void PipelinePasses::train(Step& step, const Training& training) {
   if (tied_) tied_->finish();
 }
 
-void PipelinePasses::forward(const Pass& pass, InFlight& here, const Tensor& received,
+void PipelinePasses::forward(const Pass& pass, InFlight& here, const Message& received,
                              const Training& training) {
   const int stage = stage_of(pass);
   here.batch = training.batch(pass.micro_batch);
   const Span span("forward");
   if (stage > 0) {
-    here.input = plan().sends_gradient(stage) ? Variable::leaf(received) : Variable(received);
+    const Tensor& x = received.stream;
+    here.input = plan().sends_gradient(stage) ? Variable::leaf(x) : Variable(x);
   }
   here.output = compute(parts_of(stage, /*with_head=*/false), here.input, here.batch,
                         training.loss_scale, /*training=*/true);
+  if (counts_travel()) count(here, received.counts);
   if (plan().is_last(stage)) return;
-  here.sent = channels_.send(MessageKind::activations, here.output.data());
+  const Message message{.stream = here.output.data(), .counts = here.counts};
+  here.sent = channels_.send(MessageKind::activations, message.tensors());
 }
 
-void PipelinePasses::backward(const Pass& pass, InFlight& here, const Tensor& received,
+void PipelinePasses::count(InFlight& here, const Tensor& before) {
+  here.routed = model_.routers()->take_pass();
+  std::vector<std::int64_t> counts = model_.routers()->counts_of(here.routed);
+  if (before.defined()) {
+    const auto others = before.to_vector<std::int64_t>();
+    for (std::size_t e = 0; e < counts.size(); ++e) counts[e] += others[e];
+  }
+  const CategoryScope category(Category::activations);
+  here.counts = Tensor::from(counts, {plan().counters});
+}
+
+void PipelinePasses::backward(const Pass& pass, InFlight& here, const Message& received,
                               const Training& training) {
   const int stage = stage_of(pass);
   if (plan().is_last(stage)) {
@@ -92,12 +106,21 @@ void PipelinePasses::backward(const Pass& pass, InFlight& here, const Tensor& re
     training.add_loss(pass.micro_batch, here.output.data());
   } else {
     wait_for_communication(here.sent);
+    here.counts = received.counts;
+  }
+  if (counts_travel()) {
+    model_.routers()->balance(here.routed, here.counts.to_vector<std::int64_t>());
+    here.routed = {};
   }
   const Span span("backward");
   if (tied_ && stage == 0) tied_->before_embedding_backward();
-  if (here.output.requires_gradient()) tessera::backward(here.output, received);
+  if (here.output.requires_gradient()) tessera::backward(here.output, received.stream);
   if (tied_ && plan().is_last(stage)) tied_->after_head();
-  if (plan().sends_gradient(stage)) send(MessageKind::gradients, here.input.gradient());
+  if (stage > 0) {
+    const bool sends = plan().sends_gradient(stage);
+    send(MessageKind::gradients, {sends ? here.input.gradient() : Tensor(), here.counts});
+  }
+  here.counts = {};
   here.batch = {};
   here.input = here.output = {};
 }
@@ -116,14 +139,14 @@ Variable PipelinePasses::run_stages(const Shape& tokens, const StageFunction& co
     const Pass pass{.kind = Kind::forward, .chunk = chunk};
     const int stage = stage_of(pass);
     receive_for(pass, tokens);
-    const Tensor received = take_received();
+    const Tensor received = take_received().stream;
     if (tied_ && plan().is_last(stage)) tied_->before_head(/*trains=*/false);
     const Variable y = compute(parts_of(stage, /*with_head=*/true),
                                received.defined() ? Variable(received) : Variable());
     if (plan().is_last(stage)) {
       result = y;
     } else {
-      send(MessageKind::activations, y.data());
+      send(MessageKind::activations, {y.data(), {}});
     }
   }
   wait_for_sends();
@@ -137,9 +160,9 @@ Tensor PipelinePasses::share(const Tensor& result, const Shape& shape, DType dty
   if (!shared.defined()) {
     const CategoryScope category(Category::activations);
     shared = Tensor::empty(shape, dtype);
-    wait_for_communication(channels_.receive(MessageKind::gradients, shared));
+    wait_for_communication(channels_.receive(MessageKind::gradients, {shared}));
   }
-  if (rank_ > 0) wait_for_communication(channels_.send(MessageKind::gradients, shared));
+  if (rank_ > 0) wait_for_communication(channels_.send(MessageKind::gradients, {shared}));
   return shared;
 }
 
@@ -167,13 +190,29 @@ bool PipelinePasses::receives(const Pass& pass) const {
   return !plan().is_last(stage) && plan().sends_gradient(stage + 1);
 }
 
+bool PipelinePasses::receives_counts(const Pass& pass) const {
+  if (!counts_travel() || pass.kind == Kind::weight_gradient) return false;
+  return pass.kind == Kind::forward ? stage_of(pass) > 0 : !plan().is_last(stage_of(pass));
+}
+
 void PipelinePasses::receive_for(const Pass& pass, const Shape& tokens) {
-  if (!receives(pass)) return;
   const CategoryScope category(Category::activations);
-  const Tensor message = Tensor::empty(message_shape(tokens), plan().message_dtype);
+  Message message;
+  if (receives(pass)) message.stream = Tensor::empty(message_shape(tokens), plan().message_dtype);
+  if (receives_counts(pass)) message.counts = Tensor::empty({plan().counters}, DType::i64);
+  if (message.tensors().empty()) return;
   const MessageKind kind =
       pass.kind == Kind::forward ? MessageKind::activations : MessageKind::gradients;
-  received_ = {message, channels_.receive(kind, message)};
+  message.done = channels_.receive(kind, message.tensors());
+  received_ = message;
+}
+
+Tensors PipelinePasses::Message::tensors() const {
+  Tensors all;
+  for (const Tensor& tensor : {stream, counts}) {
+    if (tensor.defined()) all.push_back(tensor);
+  }
+  return all;
 }
 
 Shape PipelinePasses::message_shape(const Shape& tokens) const {
@@ -185,16 +224,18 @@ Shape PipelinePasses::message_shape(const Shape& tokens) const {
   return {tokens.numel() / whole.mesh.size_along({"tensor"}), width};
 }
 
-Tensor PipelinePasses::take_received() {
+PipelinePasses::Message PipelinePasses::take_received() {
   if (!received_) return {};
   const Message message = *std::exchange(received_, std::nullopt);
   wait_for_communication(message.done);
-  return message.tensor;
+  return message;
 }
 
-void PipelinePasses::send(MessageKind kind, const Tensor& message) {
+void PipelinePasses::send(MessageKind kind, Message message) {
   wait_for_sends();
-  sent_ = {message, channels_.send(kind, message)};
+  if (message.tensors().empty()) return;
+  message.done = channels_.send(kind, message.tensors());
+  sent_ = std::move(message);
 }
 
 void PipelinePasses::wait_for_sends() {

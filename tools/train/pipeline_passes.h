@@ -9,6 +9,9 @@
 // schedule adds gradients in the order of micro-batches. The receive of the next pass is queued before this pass
 // computes.
 //
+// Under moe.balance hf the counts of experts of the stages so far travel next to the activations, and those of all
+// stages next to the gradients.
+//
 // Passes without gradients go through the stages in order (models/stage_relay.h).
 #pragma once
 
@@ -20,6 +23,7 @@
 
 #include "autograd/deferred_gradients.h"
 #include "models/language_model.h"
+#include "models/routers.h"
 #include "models/stage_relay.h"
 #include "sharding/strategy/pipeline_channels.h"
 #include "sharding/strategy/strategy.h"
@@ -64,13 +68,17 @@ class PipelinePasses final : public StageRelay {
     Batch batch;
     Variable input, output;
     Event sent;
+    /// hf: the layers of the stage, and the counts of all stages so far.
+    RoutedPass routed;
+    Tensor counts;
     /// Gradients of weights for a pass of their own.
     DeferredGradients deferred = {};
   };
-  /// A message that has been queued, and the event after it.
+  /// A message, and the event after it when it has been queued. It may lack either tensor.
   struct Message {
-    Tensor tensor;
-    Event done;
+    Tensor stream, counts;
+    Event done = {};
+    Tensors tensors() const;
   };
   using Pass = PipelinePass;
 
@@ -78,21 +86,26 @@ class PipelinePasses final : public StageRelay {
   int stage_of(const Pass& pass) const { return pass.chunk * plan().shape.ranks + rank_; }
   Stage parts_of(int stage, bool with_head) const;
   bool receives(const Pass& pass) const;
+  bool receives_counts(const Pass& pass) const;
+  bool counts_travel() const { return plan().counters > 0 && !evaluates_; }
   /// Queues the receipt of the message that a pass waits for, if it waits for one.
   void receive_for(const Pass& pass, const Shape& tokens);
   /// The shape of a message between stages, for `tokens` [B, T].
   Shape message_shape(const Shape& tokens) const;
-  /// The received message; undefined if the pass waits for none.
-  Tensor take_received();
+  /// The received message; empty if the pass waits for none.
+  Message take_received();
   /// Frees the message of the send before.
-  void send(MessageKind kind, const Tensor& message);
+  void send(MessageKind kind, Message message);
   void wait_for_sends();
   void start(bool trains);
   /// `x` itself if there are no parts.
   Variable compute(const Stage& parts, const Variable& x, const Batch& batch, double loss_scale,
                    bool training);
-  void forward(const Pass& pass, InFlight& here, const Tensor& received, const Training& training);
-  void backward(const Pass& pass, InFlight& here, const Tensor& received, const Training& training);
+  void forward(const Pass& pass, InFlight& here, const Message& received, const Training& training);
+  void backward(const Pass& pass, InFlight& here, const Message& received,
+                const Training& training);
+  /// Takes the stage's choices, and adds them to the counts of the stages before.
+  void count(InFlight& here, const Tensor& before);
 
   LanguageModel& model_;
   Strategy& strategy_;

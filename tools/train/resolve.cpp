@@ -219,17 +219,6 @@ void check_elastic(const Config& config) {
         config.data.accumulation_steps);
 }
 
-/// No rank of a pipeline has the whole model.
-void check_pipeline(const Config& config, const MoeConfig& moe) {
-  const std::int64_t stages = config.sharding.pipeline_parallel;
-  if (stages == 1) return;
-  check(moe.balance != Balance::hf,
-        "{} stages do not know the counts of all layers that moe.balance hf needs; choose lagged, "
-        "bias or "
-        "none",
-        stages);
-}
-
 ScheduleOptions schedule_of(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   return {.kind = optimizer.schedule,
@@ -288,7 +277,6 @@ ResolvedConfig resolve(const Config& config) {
   });
   check_key(config, "train.elastic", [&] { check_elastic(config); });
   check_kept_dtypes(config);
-  check_key(config, "sharding.pipeline_parallel", [&] { check_pipeline(config, run.config.moe); });
   check_key(config, "sharding.check_replicas", [&] {
     check(config.sharding.check_replicas == 0 || has_replicas(config.sharding),
           "{} is for ddp and hsdp; with {} no two ranks hold the same part",
@@ -311,6 +299,7 @@ void describe_to_sharding(ResolvedConfig& run) {
   const TransformerShape shape = shape_of(run.model);
   run.sharding.counters = shape.experts.layers * shape.experts.count;
   run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
+  run.sharding.stage_counters = run.config.moe.balance == Balance::hf ? shape.experts.count : 0;
   run.sharding.activations = tokens_per_step(run.config.data) * shape.width;
   auto& [elements, forward_passes] = run.sharding.keys_and_values;
   elements = tokens_per_step(run.config.data) * 2 * shape.kv_heads * shape.head_size;

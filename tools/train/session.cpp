@@ -176,7 +176,8 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
     routers->start_step({.tokens = tokens_per_step(data),
                          .micro_batches = data.accumulation_steps * batch_ranks_,
                          .losses = strategy_->plan().losses(),
-                         .loss_scale = numbers.loss_scale});
+                         .loss_scale = numbers.loss_scale,
+                         .in_stages = pipeline_ != nullptr});
   }
   const Tensor& sums = inputs.sums;
   const Tensor losses = sums.slice(0, sums.numel() - 1);
