@@ -28,10 +28,6 @@ inline constexpr EnumNames<ScheduleKind> kEnumNames<ScheduleKind> = {
 inline std::string_view name_of(ScheduleKind kind) {
   return enum_name(kind);
 }
-/// Raises Error that lists the names.
-inline ScheduleKind schedule_kind_from_name(std::string_view name) {
-  return enum_from_name<ScheduleKind>(name);
-}
 
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::cosine;

@@ -26,7 +26,6 @@ using test::TrainedSession;
 constexpr int kUsualCases = 24;
 /// One case in kManyEvery may have kManyRanks.
 constexpr int kMostRanks = 8, kManyRanks = 16, kManyEvery = 16;
-/// Whether tensor ranks share out the channels of experts.
 constexpr std::int64_t kLength = 32, kVocabulary = 37;
 
 /// Draws for one case, addressed by its number.
