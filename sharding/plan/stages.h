@@ -69,8 +69,7 @@ struct PipelinePlan {
   /// and dtype. Context ranks and tensor ranks have parts of the rows.
   std::int64_t message_elements = 0;
   DType message_dtype = DType::f32;
-  /// As ShardingOptions::stage_counters.
-  std::int64_t counters = 0;
+  std::int64_t counters = 0;  // as ShardingOptions::stage_counters
 
   /// The parameters of tied ends, which the last stage has a copy of; empty if the ends are not tied.
   std::vector<TiedPart> tied = {};

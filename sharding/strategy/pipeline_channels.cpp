@@ -65,17 +65,27 @@ void PipelineChannels::start() {
   }
 }
 
-Event PipelineChannels::send(MessageKind kind, const Tensors& message) {
-  return queue(sends_[static_cast<std::size_t>(kind)], message);
+Tensors StageMessage::tensors() const {
+  Tensors all;
+  for (const Tensor& tensor : {stream, counts}) {
+    if (tensor.defined()) all.push_back(tensor);
+  }
+  return all;
 }
 
-Event PipelineChannels::receive(MessageKind kind, const Tensors& message) {
-  return queue(receives_[static_cast<std::size_t>(kind)], message);
+void PipelineChannels::send(MessageKind kind, StageMessage& message) {
+  queue(sends_[static_cast<std::size_t>(kind)], message);
 }
 
-Event PipelineChannels::queue(const Channel& channel, const Tensors& message) {
+void PipelineChannels::receive(MessageKind kind, StageMessage& message) {
+  queue(receives_[static_cast<std::size_t>(kind)], message);
+}
+
+void PipelineChannels::queue(const Channel& channel, StageMessage& message) {
+  const Tensors tensors = message.tensors();
+  if (tensors.empty()) return;
   channel.stream.wait(context().compute_stream().record());
-  return channel.pair->broadcast(message, channel.root, channel.stream, "pipeline");
+  message.done = channel.pair->broadcast(tensors, channel.root, channel.stream, "pipeline");
 }
 
 }  // namespace tessera

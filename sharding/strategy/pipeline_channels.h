@@ -20,6 +20,15 @@ namespace tessera {
 /// Activations go to the stage behind, gradients to the stage before.
 enum class MessageKind { activations, gradients };
 
+/// Activations or their gradients, and counts of experts (PipelinePlan::counters). It may lack either.
+struct StageMessage {
+  Tensor stream, counts;
+  /// After it, when it has been queued.
+  std::optional<Event> done = {};
+
+  Tensors tensors() const;
+};
+
 class PipelineChannels {
  public:
   /// A collective over `world`, which must outlive the channels.
@@ -31,10 +40,10 @@ class PipelineChannels {
 
   /// Messages from now on come after the ranks' calls so far.
   void start();
-  /// Queues a message to the next rank of its direction. Returns the event after it.
-  Event send(MessageKind kind, const Tensors& message);
-  /// Queues the receipt of the next message into `message`. Returns the event after it.
-  Event receive(MessageKind kind, const Tensors& message);
+  /// Queues a message to the next rank of its direction. An empty one is not sent.
+  void send(MessageKind kind, StageMessage& message);
+  /// Queues the receipt of the next message into `message`.
+  void receive(MessageKind kind, StageMessage& message);
 
  private:
   /// One end of a pair.
@@ -44,7 +53,7 @@ class PipelineChannels {
     Stream stream;
   };
 
-  static Event queue(const Channel& channel, const Tensors& message);
+  static void queue(const Channel& channel, StageMessage& message);
   /// By kind.
   std::array<Channel, 2> sends_, receives_;
 };

@@ -317,17 +317,19 @@ FAULTS = {
     },
     ("models/routers.cpp", "routers"): {
         "a block that runs again in backward counts its tokens again": (
-            "if (recording_) chosen_in_pass_.push_back({layer, routing.offsets});",
-            "if (in_step_) (recording_ ? chosen_in_pass_ : chosen_in_step_).push_back({layer, routing.offsets});"),
+            "  if (recording_) {\n    const bool waits",
+            "  if (in_step_ && !recording_) chosen_in_step_.push_back({layer, routing.offsets});\n"
+            "  if (recording_) {\n    const bool waits"),
         "the counts of a micro-batch replace those of the one before": (
-            "  for (const Chosen& chosen : chosen_in_pass_) {\n",
-            "  chosen_in_step_.clear();\n  for (const Chosen& chosen : chosen_in_pass_) {\n"),
+            "    chosen_in_step_.push_back({routed.layer, routed.offsets});\n",
+            "    if (routed.layer == 0) chosen_in_step_.clear();\n"
+            "    chosen_in_step_.push_back({routed.layer, routed.offsets});\n"),
         "biases move although the routers have moved on to their old copies": (
             "  if (on_device.defined()) {",
             "  if (on_device.defined() && bias.values.empty()) {"),
         "hf's loads are those of each layer": (
-            "for (const Chosen& chosen : chosen_in_pass_) add_counts(sums, 0, chosen.offsets);",
-            "add_counts(sums, 0, chosen_in_pass_.front().offsets);"),
+            "for (const RoutedLayer& routed : pass.layers) add_counts(sums, 0, routed.offsets);",
+            "add_counts(sums, 0, pass.layers.front().offsets);"),
         "lagged gives every layer the loads of the first": (
             "lagged ? counts_of_layer(last_.counts, layer) :",
             "lagged ? counts_of_layer(last_.counts, 0) :"),

@@ -64,6 +64,12 @@ FAULTS = {
             "return token_leaves() / axis->ranks();"),
     },
     ("tools/train/pipeline_passes.cpp", "pipeline"): {
+        "a stage balances the loads of the stages so far": (
+            "plan().is_last(stage) ? here.sent.counts : received.counts);",
+            "here.sent.counts);"),
+        "the counts of the stages before are dropped": (
+            "counts[e] += others[e];",
+            "counts[e] += 0 * others[e];"),
         "dropout has the position of the first micro-batch": (
             "    training.enter(pass.micro_batch);\n",
             "    training.enter(0);\n"),
@@ -116,6 +122,9 @@ FAULTS = {
         "messages of gradients are not predicted": (
             "(pipeline.sends_gradient(stage) ? 1 : 0)",
             "0"),
+        "counts of experts are predicted for trained stages only": (
+            "(stage > 0 ? 1 : 0)",
+            "(pipeline.sends_gradient(stage) ? 1 : 0)"),
     },
     ("sharding/plan/footprint.cpp", "pipeline"): {
         "the last stage's copy of tied weights is not predicted": (
@@ -131,6 +140,9 @@ FAULTS = {
             ""),
     },
     ("models/routers.cpp", "pipeline"): {
+        "a pass is balanced when its stage has routed": (
+            "} else if (!step_.in_stages) {",
+            "} else if (step_.tokens > 0) {"),
         "a stage counts as the first layers": (
             "add_counts(sums, chosen.layer, chosen.offsets);",
             "add_counts(sums, chosen.layer - chosen_in_step_.front().layer, chosen.offsets);"),
@@ -758,6 +770,24 @@ FAULTS = {
         "export writes over a model": (
             "  check_empty(options.out);\n",
             "  check_empty(options.out / \"model\");\n"),
+    },
+    ("sharding/plan/held_part.cpp", "reshard"): {
+        "a rank's rows of a divided parameter begin where the first rank's do": (
+            "  part.elements.first += tensor * held;\n",
+            ""),
+        "every rank has the first experts": (
+            "parameter.stacked() ? expert * of_experts.numel() : 0;",
+            "0 * expert;"),
+    },
+    ("tools/generate/inference.cpp", "tensor_parallel"): {
+        "generation forms its sums in other parts than training": (
+            "  options.grid = static_cast<int>(sharding.grid);  // the bits of training\n",
+            ""),
+    },
+    ("tools/plan/prediction.cpp", "expert_parallel"): {
+        "sums over channels inside experts travel back in the rows' dtype": (
+            ".parts = parts > 1 ? parts / sharding.tensor_parallel : 0",
+            ".parts = 0"),
     },
     ("sharding/plan/traffic.cpp", "expert_parallel"): {
         "the counters are not in the predicted traffic": (

@@ -35,7 +35,7 @@ void PipelinePasses::train(Step& step, const Training& training) {
   receive_for(passes.front(), training.tokens);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const Pass& pass = passes[i];
-    const Message received = take_received();
+    const StageMessage received = take_received();
     if (i + 1 < passes.size()) receive_for(passes[i + 1], training.tokens);
     training.enter(pass.micro_batch);
     InFlight& here = in_flight_[{pass.chunk, pass.micro_batch}];
@@ -64,7 +64,7 @@ void PipelinePasses::train(Step& step, const Training& training) {
   if (tied_) tied_->finish();
 }
 
-void PipelinePasses::forward(const Pass& pass, InFlight& here, const Message& received,
+void PipelinePasses::forward(const Pass& pass, InFlight& here, const StageMessage& received,
                              const Training& training) {
   const int stage = stage_of(pass);
   here.batch = training.batch(pass.micro_batch);
@@ -75,13 +75,14 @@ void PipelinePasses::forward(const Pass& pass, InFlight& here, const Message& re
   }
   here.output = compute(parts_of(stage, /*with_head=*/false), here.input, here.batch,
                         training.loss_scale, /*training=*/true);
-  if (counts_travel()) count(here, received.counts);
+  here.sent.counts = count(here, received.counts);
   if (plan().is_last(stage)) return;
-  const Message message{.stream = here.output.data(), .counts = here.counts};
-  here.sent = channels_.send(MessageKind::activations, message.tensors());
+  here.sent.stream = here.output.data();
+  channels_.send(MessageKind::activations, here.sent);
 }
 
-void PipelinePasses::count(InFlight& here, const Tensor& before) {
+Tensor PipelinePasses::count(InFlight& here, const Tensor& before) const {
+  if (plan().counters == 0) return {};
   here.routed = model_.routers()->take_pass();
   std::vector<std::int64_t> counts = model_.routers()->counts_of(here.routed);
   if (before.defined()) {
@@ -89,10 +90,17 @@ void PipelinePasses::count(InFlight& here, const Tensor& before) {
     for (std::size_t e = 0; e < counts.size(); ++e) counts[e] += others[e];
   }
   const CategoryScope category(Category::activations);
-  here.counts = Tensor::from(counts, {plan().counters});
+  return Tensor::from(counts, {plan().counters});
 }
 
-void PipelinePasses::backward(const Pass& pass, InFlight& here, const Message& received,
+Tensor PipelinePasses::balance(InFlight& here, const Tensor& counts) const {
+  if (!counts.defined()) return {};
+  model_.routers()->balance(here.routed, counts.to_vector<std::int64_t>());
+  here.routed = {};
+  return counts;
+}
+
+void PipelinePasses::backward(const Pass& pass, InFlight& here, const StageMessage& received,
                               const Training& training) {
   const int stage = stage_of(pass);
   if (plan().is_last(stage)) {
@@ -105,23 +113,17 @@ void PipelinePasses::backward(const Pass& pass, InFlight& here, const Message& r
     }
     training.add_loss(pass.micro_batch, here.output.data());
   } else {
-    wait_for_communication(here.sent);
-    here.counts = received.counts;
+    wait_for_communication(here.sent.done);
   }
-  if (counts_travel()) {
-    model_.routers()->balance(here.routed, here.counts.to_vector<std::int64_t>());
-    here.routed = {};
-  }
+  const Tensor counts = balance(here, plan().is_last(stage) ? here.sent.counts : received.counts);
   const Span span("backward");
   if (tied_ && stage == 0) tied_->before_embedding_backward();
   if (here.output.requires_gradient()) tessera::backward(here.output, received.stream);
   if (tied_ && plan().is_last(stage)) tied_->after_head();
-  if (stage > 0) {
-    const bool sends = plan().sends_gradient(stage);
-    send(MessageKind::gradients, {sends ? here.input.gradient() : Tensor(), here.counts});
-  }
-  here.counts = {};
+  const bool below = plan().sends_gradient(stage);
+  if (stage > 0) send(MessageKind::gradients, {below ? here.input.gradient() : Tensor(), counts});
   here.batch = {};
+  here.sent = {};
   here.input = here.output = {};
 }
 
@@ -160,9 +162,15 @@ Tensor PipelinePasses::share(const Tensor& result, const Shape& shape, DType dty
   if (!shared.defined()) {
     const CategoryScope category(Category::activations);
     shared = Tensor::empty(shape, dtype);
-    wait_for_communication(channels_.receive(MessageKind::gradients, {shared}));
+    StageMessage message{.stream = shared};
+    channels_.receive(MessageKind::gradients, message);
+    wait_for_communication(message.done);
   }
-  if (rank_ > 0) wait_for_communication(channels_.send(MessageKind::gradients, {shared}));
+  if (rank_ > 0) {
+    StageMessage message{.stream = shared};
+    channels_.send(MessageKind::gradients, message);
+    wait_for_communication(message.done);
+  }
   return shared;
 }
 
@@ -191,28 +199,18 @@ bool PipelinePasses::receives(const Pass& pass) const {
 }
 
 bool PipelinePasses::receives_counts(const Pass& pass) const {
-  if (!counts_travel() || pass.kind == Kind::weight_gradient) return false;
+  if (plan().counters == 0 || evaluates_ || pass.kind == Kind::weight_gradient) return false;
   return pass.kind == Kind::forward ? stage_of(pass) > 0 : !plan().is_last(stage_of(pass));
 }
 
 void PipelinePasses::receive_for(const Pass& pass, const Shape& tokens) {
   const CategoryScope category(Category::activations);
-  Message message;
+  StageMessage message;
   if (receives(pass)) message.stream = Tensor::empty(message_shape(tokens), plan().message_dtype);
   if (receives_counts(pass)) message.counts = Tensor::empty({plan().counters}, DType::i64);
-  if (message.tensors().empty()) return;
-  const MessageKind kind =
-      pass.kind == Kind::forward ? MessageKind::activations : MessageKind::gradients;
-  message.done = channels_.receive(kind, message.tensors());
+  channels_.receive(pass.kind == Kind::forward ? MessageKind::activations : MessageKind::gradients,
+                    message);
   received_ = message;
-}
-
-Tensors PipelinePasses::Message::tensors() const {
-  Tensors all;
-  for (const Tensor& tensor : {stream, counts}) {
-    if (tensor.defined()) all.push_back(tensor);
-  }
-  return all;
 }
 
 Shape PipelinePasses::message_shape(const Shape& tokens) const {
@@ -224,23 +222,20 @@ Shape PipelinePasses::message_shape(const Shape& tokens) const {
   return {tokens.numel() / whole.mesh.size_along({"tensor"}), width};
 }
 
-PipelinePasses::Message PipelinePasses::take_received() {
-  if (!received_) return {};
-  const Message message = *std::exchange(received_, std::nullopt);
-  wait_for_communication(message.done);
-  return message;
+StageMessage PipelinePasses::take_received() {
+  wait_for_communication(received_.done);
+  return std::exchange(received_, {});
 }
 
-void PipelinePasses::send(MessageKind kind, Message message) {
+void PipelinePasses::send(MessageKind kind, StageMessage message) {
   wait_for_sends();
-  if (message.tensors().empty()) return;
-  message.done = channels_.send(kind, message.tensors());
-  sent_ = std::move(message);
+  channels_.send(kind, message);
+  sent_ = message;
 }
 
 void PipelinePasses::wait_for_sends() {
-  if (sent_) wait_for_communication(sent_->done);
-  sent_.reset();
+  wait_for_communication(sent_.done);
+  sent_ = {};
 }
 
 }  // namespace tessera

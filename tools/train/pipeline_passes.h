@@ -9,9 +9,6 @@
 // schedule adds gradients in the order of micro-batches. The receive of the next pass is queued before this pass
 // computes.
 //
-// Under moe.balance hf the counts of experts of the stages so far travel next to the activations, and those of all
-// stages next to the gradients.
-//
 // Passes without gradients go through the stages in order (models/stage_relay.h).
 #pragma once
 
@@ -67,18 +64,10 @@ class PipelinePasses final : public StageRelay {
   struct InFlight {
     Batch batch;
     Variable input, output;
-    Event sent;
-    /// hf: the layers of the stage, and the counts of all stages so far.
+    StageMessage sent;  // activations, and the counts so far
     RoutedPass routed;
-    Tensor counts;
     /// Gradients of weights for a pass of their own.
     DeferredGradients deferred = {};
-  };
-  /// A message, and the event after it when it has been queued. It may lack either tensor.
-  struct Message {
-    Tensor stream, counts;
-    Event done = {};
-    Tensors tensors() const;
   };
   using Pass = PipelinePass;
 
@@ -87,25 +76,26 @@ class PipelinePasses final : public StageRelay {
   Stage parts_of(int stage, bool with_head) const;
   bool receives(const Pass& pass) const;
   bool receives_counts(const Pass& pass) const;
-  bool counts_travel() const { return plan().counters > 0 && !evaluates_; }
   /// Queues the receipt of the message that a pass waits for, if it waits for one.
   void receive_for(const Pass& pass, const Shape& tokens);
   /// The shape of a message between stages, for `tokens` [B, T].
   Shape message_shape(const Shape& tokens) const;
   /// The received message; empty if the pass waits for none.
-  Message take_received();
+  StageMessage take_received();
   /// Frees the message of the send before.
-  void send(MessageKind kind, Message message);
+  void send(MessageKind kind, StageMessage message);
   void wait_for_sends();
   void start(bool trains);
   /// `x` itself if there are no parts.
   Variable compute(const Stage& parts, const Variable& x, const Batch& batch, double loss_scale,
                    bool training);
-  void forward(const Pass& pass, InFlight& here, const Message& received, const Training& training);
-  void backward(const Pass& pass, InFlight& here, const Message& received,
+  void forward(const Pass& pass, InFlight& here, const StageMessage& received,
+               const Training& training);
+  void backward(const Pass& pass, InFlight& here, const StageMessage& received,
                 const Training& training);
-  /// Takes the stage's choices, and adds them to the counts of the stages before.
-  void count(InFlight& here, const Tensor& before);
+  /// hf: the counts so far with the stage's; and the losses of its layers by the counts of all.
+  Tensor count(InFlight& here, const Tensor& before) const;
+  Tensor balance(InFlight& here, const Tensor& counts) const;
 
   LanguageModel& model_;
   Strategy& strategy_;
@@ -113,7 +103,7 @@ class PipelinePasses final : public StageRelay {
   PipelineChannels channels_;
   std::optional<TiedEnds> tied_;
   std::map<std::pair<int, int>, InFlight> in_flight_;  // by chunk and micro-batch
-  std::optional<Message> received_, sent_;
+  StageMessage received_, sent_;
   /// The last start was for passes without gradients: the weights are the same since.
   bool evaluates_ = false;
 };
