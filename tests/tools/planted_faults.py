@@ -74,7 +74,7 @@ FAULTS = {
             "    training.enter(pass.micro_batch);\n",
             "    training.enter(0);\n"),
         "a received message is read before it has come": (
-            "  wait_for_communication(message.done);\n",
+            "  wait_for_communication(received_.done);\n",
             ""),
         "gradients of weights are left out": (
             "        here.deferred.run();\n",
