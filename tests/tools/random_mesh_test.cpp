@@ -64,20 +64,22 @@ struct Case {
     // Sums over expert ranks come before those over context ranks, and fast ones depend on their number.
     const bool without = mesh().context_parallel == 1 || mesh().grid > 0;
     if (without && mesh().expert_sums == ExpertSums::exact) sharding.expert_parallel = 1;
+    sharding.tensor_exchange = RowExchange::together;
     if (mesh().grid > 0) sharding.tensor_parallel = sharding.context_parallel = 1;
     return fewer;
   }
   std::string name() const {
     return fmt::format(
-        "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} "
+        "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
         "expert {} ({}, {}) {}, masters {}, moments {}, micro-batches {} reduced by {}{}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
-        mesh().tensor_parallel, mesh().expert_parallel, enum_name(mesh().expert_sums),
-        enum_name(mesh().expert_copies), name_of(config.runtime.compute_dtype),
-        name_of(config.optimizer.master_dtype), name_of(config.optimizer.state_dtype),
-        config.data.accumulation_steps, enum_name(mesh().reduce), documents ? " documents" : "");
+        mesh().tensor_parallel, enum_name(mesh().tensor_exchange), mesh().expert_parallel,
+        enum_name(mesh().expert_sums), enum_name(mesh().expert_copies),
+        name_of(config.runtime.compute_dtype), name_of(config.optimizer.master_dtype),
+        name_of(config.optimizer.state_dtype), config.data.accumulation_steps,
+        enum_name(mesh().reduce), documents ? " documents" : "");
   }
 };
 
@@ -166,6 +168,7 @@ Case draw(std::uint64_t number) {
   if (draws.below(4) == 0) config.optimizer.state_dtype = DType::bf16;
   config.optimizer.clip_norm = 0.1;
   drawn.documents = draws.coin();
+  if (draws.coin()) mesh.tensor_exchange = RowExchange::by_rank;
   return drawn;
 }
 
