@@ -152,7 +152,7 @@ Tensor gradients_of_rows(GatheredRows& dy, const JoinedParameters& weight, Trans
 /// Returns input(), the gradient of an input, and runs weights(), which adds to those of weights. Rows that travel by
 /// rank leave and arrive while weights() computes. Else it comes first, because it frees memory.
 template <typename Input, typename Weights>
-auto beside(const SharedAxis& axis, const Input& input, const Weights& weights) {
+auto with_weights(const SharedAxis& axis, const Input& input, const Weights& weights) {
   const bool meanwhile = travel_by_rank(axis);
   if (!meanwhile) weights();
   auto gradient = input();
@@ -167,10 +167,10 @@ Tensor product_of_outputs(const SharedAxis& sums, GatheredRows& dy, const Joined
                           Transpose transpose, const Tensor& received, const Weights& weights) {
   if (sums == nullptr) {
     const auto whole = [&] { return gradients_of_rows(dy, weight, transpose, received); };
-    return beside(axis_of(weight), whole, weights);
+    return with_weights(axis_of(weight), whole, weights);
   }
   const auto begin = [&] { return sum_over_outputs(sums, dy.rows(), weight, transpose); };
-  return beside(sums, begin, weights).rounded({}, received, dy.rows().dtype());
+  return with_weights(sums, begin, weights).rounded({}, received, dy.rows().dtype());
 }
 
 Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residual) {
@@ -212,7 +212,7 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
         const auto through_proj = [&] {
           return layers.pre_gradient(*dy_rows, saved_pre, by_rank ? Tensor() : saved_hidden);
         };
-        const Tensor dpre = beside(axis, through_proj, of_proj);
+        const Tensor dpre = with_weights(axis, through_proj, of_proj);
         saved_hidden = saved_pre = {};  // as soon as they have been read
         dy_rows.reset();
         if (!adds_residual) dy = {};

@@ -236,7 +236,7 @@ TEST_CASE("a linear layer has the same bits for any number of threads", "[cpu]")
         for (const Tensor& t : backward_weight(layer, Accumulate::yes, true)) {
           results.back().push_back(t);
         }
-        for (const Tensor& t : swiglu(layer, true)) results.back().push_back(t);
+        for (const Tensor& t : swiglu(layer, true, 0)) results.back().push_back(t);
         check_bits(results.back(), results[0]);
       }
     }

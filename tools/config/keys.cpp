@@ -294,7 +294,7 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
       choice_key(
           "sharding.tensor_exchange", sharding.tensor_exchange,
           "With `tensor_parallel`: whether the rows of all ranks travel before and behind the "
-          "products of a layer while computation waits (`together`), or those of one rank "
+          "products of a layer while computation waits (`together`), or the rows of one rank "
           "after another while others are multiplied (`by_rank`). Results on a CPU do not "
           "depend on it."),
       whole_number_key(
