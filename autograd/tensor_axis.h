@@ -17,9 +17,20 @@
 #include <cstdint>
 
 #include "kernels/tree_reduce/op.h"
+#include "runtime/enum_names.h"
+#include "runtime/stream.h"
 #include "runtime/tensor.h"
 
 namespace tessera {
+
+/// How rows travel before and behind the products of layers that ranks share out.
+///   together   those of all ranks, while computation waits
+///   by_rank    those of one rank after another, while others are multiplied
+enum class RowExchange { together, by_rank };
+
+template <>
+inline constexpr EnumNames<RowExchange> kEnumNames<RowExchange> = {"tensor exchange",
+                                                                   {"together", "by_rank"}};
 
 class TensorAxis {
  public:
@@ -42,6 +53,16 @@ class TensorAxis {
   /// The rows of this rank, and the first of them.
   std::int64_t own_rows() const { return shares_rows() ? rows() / ranks_ : rows(); }
   std::int64_t first_row() const { return shares_rows() ? own_rows() * rank_ : 0; }
+  RowExchange exchange() const { return exchange_; }
+
+  // RowExchange::by_rank: messages while computation goes on.
+
+  /// Begins to send `sent` to the rank that is `distance` behind this one, around the ring, and to receive
+  /// `received` from the one as far before it, behind the work of the compute stream so far. Returns the point at
+  /// which they have arrived. A collective.
+  virtual Event shift(const Tensor& received, const Tensor& sent, int distance) = 0;
+  /// Makes the compute stream wait for rows.
+  virtual void wait(const Event& arrival) = 0;
 
   // Collectives on the compute stream, because the results are the next thing that computation needs.
 
@@ -55,11 +76,12 @@ class TensorAxis {
   virtual TensorAxis& sharers(std::int64_t count) = 0;
 
  protected:
-  TensorAxis(int ranks, int rank, int sum_parts)
-      : ranks_(ranks), rank_(rank), sum_parts_(sum_parts) {}
+  TensorAxis(int ranks, int rank, int sum_parts, RowExchange exchange)
+      : ranks_(ranks), rank_(rank), sum_parts_(sum_parts), exchange_(exchange) {}
 
  private:
   const int ranks_, rank_, sum_parts_;
+  const RowExchange exchange_;
   std::int64_t batch_ = 0, tokens_ = 0;
 };
 

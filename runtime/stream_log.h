@@ -38,6 +38,8 @@ struct Work {
   int ranks_on_node = 1;
   /// Whether the receivers add or copy.
   bool adds = false;
+  /// Whether a message goes to one rank only, in place of one to every other.
+  bool to_one = false;
   /// Whether one rank sends all `amount` to every other one. In a ring the others pass it on.
   bool from_root = false;
   /// Whether all ranks get sums of all. A switch that adds sends fewer bytes.

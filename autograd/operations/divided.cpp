@@ -108,20 +108,26 @@ DepthPart depths_of_part(std::int64_t channels, std::int64_t groups, std::int64_
 Tensor sum_over_inputs(const SharedAxis& axis, const Tensor& x, const Tensor& weight,
                        Transpose transpose_weight, const Tensor& bias, const Tensor& residual) {
   const std::int64_t outputs = weight.size(transpose_weight == Transpose::yes ? 0 : 1);
-  const Tensor sums = activation({x.size(0), outputs}, statistics_dtype(x.dtype()));
-  matmul_in_parts(sums, x, weight, Transpose::no, transpose_weight,
-                  equal_depth_parts(x.size(1), axis->own_parts()));
-  return scatter_rounded(axis, sums, bias, residual, x.dtype());
+  const std::vector<DepthPart> parts = equal_depth_parts(x.size(1), axis->own_parts());
+  const auto form = [&](const Tensor& sums, const RowRange& range) {
+    log_product(axis, Work::Kind::forward, range.count, weight.numel());
+    matmul_in_parts(sums, range.of(x), weight, Transpose::no, transpose_weight, parts);
+  };
+  return ScatteredSums(axis, x.size(0), outputs, statistics_dtype(x.dtype()), form)
+      .rounded(bias, residual, x.dtype());
 }
 
-Tensor sum_over_outputs(const SharedAxis& axis, const Tensor& dy, const JoinedParameters& weight,
-                        Transpose transpose_weight, const Tensor& received) {
+ScatteredSums sum_over_outputs(const SharedAxis& axis, const Tensor& dy,
+                               const JoinedParameters& weight, Transpose transpose_weight) {
   const Tensor data = weight.data();
   const std::int64_t inputs = data.size(transpose_weight == Transpose::yes ? 1 : 0);
-  const Tensor sums = activation({dy.size(0), inputs}, statistics_dtype(dy.dtype()));
-  matmul_in_parts(sums, dy, data, Transpose::no, opposite(transpose_weight),
-                  parts_of_outputs(weight, transpose_weight, axis->own_parts()));
-  return scatter_rounded(axis, sums, {}, received, dy.dtype());
+  const std::vector<DepthPart> parts =
+      parts_of_outputs(weight, transpose_weight, axis->own_parts());
+  const auto form = [&](const Tensor& sums, const RowRange& range) {
+    log_product(axis, Work::Kind::backward, range.count, data.numel());
+    matmul_in_parts(sums, range.of(dy), data, Transpose::no, opposite(transpose_weight), parts);
+  };
+  return {axis, dy.size(0), inputs, statistics_dtype(dy.dtype()), form};
 }
 
 std::int64_t row_leaves(const SharedAxis& axis) {

@@ -2,6 +2,8 @@
 //
 // The operations call these in place of their kernels. Without an axis (null) they are the kernels.
 //
+// The ways of rows before and behind products are in travelling_rows.h.
+//
 //                         rows                 product                  result
 //   cut by outputs        whole_rows(x)        the rank's columns       all rows, own channels
 //   cut by inputs         all, own channels    sum_over_inputs          own rows of the sum
@@ -10,16 +12,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "autograd/joined_parameters.h"
 #include "autograd/leaf_sum.h"
-#include "autograd/tensor_axis.h"
+#include "autograd/operations/travelling_rows.h"
 #include "kernels/matmul/parts.h"
 
 namespace tessera {
-
-using SharedAxis = std::shared_ptr<TensorAxis>;
 
 /// The axis of the parameters; null without one.
 const SharedAxis& axis_of(const JoinedParameters& parameters);
@@ -49,10 +48,10 @@ DepthPart depths_of_part(std::int64_t channels, std::int64_t groups, std::int64_
 /// the rank's. bias [O] and residual, of y's shape, may be undefined. A collective.
 Tensor sum_over_inputs(const SharedAxis& axis, const Tensor& x, const Tensor& weight,
                        Transpose transpose_weight, const Tensor& bias, const Tensor& residual);
-/// dx [own rows, I] = received + dy weight^T, with the outputs O divided: dy [N, O] and the weights have the
-/// rank's. `received`, of dx's shape, may be undefined. A collective.
-Tensor sum_over_outputs(const SharedAxis& axis, const Tensor& dy, const JoinedParameters& weight,
-                        Transpose transpose_weight, const Tensor& received);
+/// dx [own rows, I] = dy weight^T, with the outputs O divided: dy [N, O] and the weights have the rank's. A
+/// collective.
+ScatteredSums sum_over_outputs(const SharedAxis& axis, const Tensor& dy,
+                               const JoinedParameters& weight, Transpose transpose_weight);
 
 /// Leaves of this rank's rows (context_axis.h): those of its tokens, or its share of them.
 std::int64_t row_leaves(const SharedAxis& axis);

@@ -1,5 +1,8 @@
-// Matrix products: linear layers, feed-forward layers, and embeddings.
+// Matrix products: linear layers and feed-forward layers.
 #include "autograd/operations.h"
+
+#include <optional>
+#include <utility>
 
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
@@ -10,7 +13,6 @@
 #include "autograd/operations/divided.h"
 #include "autograd/operations/shared_pieces.h"
 #include "kernels/bias/op.h"
-#include "kernels/embedding/op.h"
 #include "kernels/linear/op.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -28,12 +30,21 @@ Tensor data_of(const JoinedParameters& bias) {
   return bias.defined() ? bias.data() : Tensor();
 }
 
+std::int64_t trained_elements(const JoinedParameters& weight) {
+  std::int64_t elements = 0;
+  for (const Parameter& part : weight.parts()) {
+    if (part.trainable()) elements += part.held_shape().numel();
+  }
+  return elements;
+}
+
 /// Adds to the parameters' gradients of a linear layer with input x and result gradient dy, or defers that.
 /// x may be undefined if the weight is frozen.
 void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
                           const Tensor& x, const Tensor& dy, Transpose transpose) {
   if (!weight.trainable() && !bias.trainable()) return;
   run_or_defer([weight, bias, x, dy, transpose] {
+    log_product(axis_of(weight), Work::Kind::backward, dy.size(0), trained_elements(weight));
     const JoinedGradient dweight(weight), dbias(bias);
     const std::int64_t leaves = token_leaves();
     LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
@@ -54,26 +65,6 @@ void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters
   });
 }
 
-/// Adds to a table's gradient. Leaves that the head has left, where it has the same weight, are added to
-/// first: a leaf's gradient is that of both uses.
-void embedding_gradient(const Parameter& table, const Tensor& dy, const Tensor& ids,
-                        std::optional<std::int64_t> padding_id, const TablePart& part) {
-  const std::vector<Tensor> begun = table.take_leaf_gradients();
-  const std::int64_t leaves = token_leaves();
-  LeafSum sum(table.gradient(), table.next_contribution(), leaves);
-  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-    const Tensor dy_of = rows_of_leaf(dy, leaf, leaves), ids_of = rows_of_leaf(ids, leaf, leaves);
-    if (begun.empty()) {
-      embedding_backward(sum.next(), dy_of, ids_of, sum.accumulate(), padding_id, part);
-      sum.added();
-    } else {
-      const Tensor& of_leaf = begun[static_cast<std::size_t>(leaf)];
-      embedding_backward(of_leaf, dy_of, ids_of, Accumulate::yes, padding_id, part);
-      sum.add(of_leaf);
-    }
-  }
-}
-
 /// The layers of a feed-forward network: gelu lies between them or, if it is gated, swiglu.
 struct MlpLayers {
   std::string_view operation;
@@ -90,69 +81,111 @@ struct MlpLayers {
   std::int64_t pre_width() const { return outputs_of(fc_weight); }
   std::int64_t hidden_width() const { return gated ? pre_width() / 2 : pre_width(); }
 
-  void hidden_forward(Out hidden, Out pre, const Tensor& rows) const {
-    if (gated) {
-      linear_swiglu_forward(hidden, pre, rows, fc_weight.data(), transpose, data_of(fc_bias));
-    } else {
-      linear_gelu_forward(hidden, pre, rows, fc_weight.data(), transpose, data_of(fc_bias), gelu);
-    }
+  void hidden_forward(Out hidden, Out pre, GatheredRows& rows) const {
+    const Tensor weight = fc_weight.data(), bias = data_of(fc_bias);
+    rows.for_each_range([&](const RowRange& range) {
+      log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.numel());
+      const Tensor x = range.of(rows.rows()), y = range.of(hidden), pre_of = range.of(pre);
+      if (gated) {
+        linear_swiglu_forward(y, pre_of, x, weight, transpose, bias);
+      } else {
+        linear_gelu_forward(y, pre_of, x, weight, transpose, bias, gelu);
+      }
+    });
   }
   /// The gradient of `pre`. In a gated layer it overwrites `pre`, and the gradient of `hidden`
-  /// overwrites `hidden`.
-  Tensor pre_gradient(const Tensor& dy, const Tensor& pre, const Tensor& hidden) const {
-    if (!gated) {
-      const Tensor dpre = like(pre);
-      linear_backward_input(dpre, dy, proj_weight.data(), transpose, pre, gelu);
-      return dpre;
-    }
-    const Tensor dpre = reuse(pre);
-    const Tensor dhidden =
-        hidden.defined() ? reuse(hidden) : activation({dy.size(0), hidden_width()}, dy.dtype());
-    swiglu_linear_backward_input(dpre, dhidden, dy, proj_weight.data(), transpose, pre);
+  /// overwrites `hidden`, which may be undefined.
+  Tensor pre_gradient(GatheredRows& dy, const Tensor& pre, const Tensor& hidden) const {
+    const Tensor weight = proj_weight.data(), dpre = gated ? reuse(pre) : like(pre);
+    const Tensor dhidden = gated && hidden.defined() ? reuse(hidden) : Tensor();
+    dy.for_each_range([&](const RowRange& range) {
+      log_product(axis_of(proj_weight), Work::Kind::backward, range.count, weight.numel());
+      const Tensor dy_of = range.of(dy.rows()), dpre_of = range.of(dpre), pre_of = range.of(pre);
+      if (!gated) {
+        linear_backward_input(dpre_of, dy_of, weight, transpose, pre_of, gelu);
+        return;
+      }
+      const Tensor dhidden_of = dhidden.defined()
+                                    ? range.of(dhidden)
+                                    : activation({range.count, hidden_width()}, dy_of.dtype());
+      swiglu_linear_backward_input(dpre_of, dhidden_of, dy_of, weight, transpose, pre_of);
+    });
     return dpre;
   }
 };
 
-/// y = residual + (x weight + bias), of the rows of x, or this rank's rows of a divided sum.
-Tensor product_of_inputs(const SharedAxis& axis, const Tensor& x, const JoinedParameters& weight,
+/// y = residual + (x weight + bias): of rows as they arrive or, along `sums`, this rank's rows of a divided sum.
+Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedParameters& weight,
                          Transpose transpose, const JoinedParameters& bias,
                          const Tensor& residual) {
-  if (axis != nullptr) {
-    return sum_over_inputs(axis, x, weight.data(), transpose, data_of(bias), residual);
+  const Tensor data = weight.data(), bias_data = data_of(bias);
+  if (sums != nullptr) {
+    return sum_over_inputs(sums, x.whole(), data, transpose, bias_data, residual);
   }
-  const std::int64_t outputs = weight.held_shape()[transpose == Transpose::yes ? 0 : 1];
-  const Tensor y = activation({x.size(0), outputs}, x.dtype());
-  linear_forward(y, x, weight.data(), transpose, data_of(bias), residual);
+  const std::int64_t outputs = data.size(transpose == Transpose::yes ? 0 : 1);
+  const Tensor y = activation({x.rows().size(0), outputs}, x.rows().dtype());
+  x.for_each_range([&](const RowRange& range) {
+    log_product(axis_of(weight), Work::Kind::forward, range.count, data.numel());
+    linear_forward(range.of(y), range.of(x.rows()), data, transpose, bias_data, range.of(residual));
+  });
   return y;
 }
 
-/// dx = received + dy weight^T, of the rows of dy, or this rank's rows of a divided sum. `received` may be
-/// undefined.
-Tensor product_of_outputs(const SharedAxis& axis, const Tensor& dy, const JoinedParameters& weight,
-                          Transpose transpose, const Tensor& received) {
-  if (axis != nullptr) return sum_over_outputs(axis, dy, weight, transpose, received);
-  const std::int64_t inputs = weight.held_shape()[transpose == Transpose::yes ? 1 : 0];
-  const Tensor dx = activation({dy.size(0), inputs}, dy.dtype());
-  if (received.defined()) {  // it is added as a residual is, in the product's pass
-    linear_forward(dx, dy, weight.data(), opposite(transpose), {}, received);
-  } else {
-    linear_backward_input(dx, dy, weight.data(), transpose);
-  }
+/// dx = received + dy weight^T, of rows as they arrive. `received` may be undefined.
+Tensor gradients_of_rows(GatheredRows& dy, const JoinedParameters& weight, Transpose transpose,
+                         const Tensor& received) {
+  const Tensor data = weight.data();
+  const std::int64_t inputs = data.size(transpose == Transpose::yes ? 1 : 0);
+  const Tensor dx = activation({dy.rows().size(0), inputs}, dy.rows().dtype());
+  dy.for_each_range([&](const RowRange& range) {
+    log_product(axis_of(weight), Work::Kind::backward, range.count, data.numel());
+    const Tensor dx_of = range.of(dx), dy_of = range.of(dy.rows());
+    if (received.defined()) {  // it is added as a residual is, in the product's pass
+      linear_forward(dx_of, dy_of, data, opposite(transpose), {}, range.of(received));
+    } else {
+      linear_backward_input(dx_of, dy_of, data, transpose);
+    }
+  });
   return dx;
+}
+
+/// Returns input(), the gradient of an input, and runs weights(), which adds to those of weights. Rows that travel by
+/// rank leave and arrive while weights() computes. Else it comes first, because it frees memory.
+template <typename Input, typename Weights>
+auto with_weights(const SharedAxis& axis, const Input& input, const Weights& weights) {
+  const bool meanwhile = travel_by_rank(axis);
+  if (!meanwhile) weights();
+  auto gradient = input();
+  if (meanwhile) weights();
+  return gradient;
+}
+
+/// dx = received + dy weight^T: of rows as they arrive or, along `sums`, this rank's rows of a divided sum.
+/// `received` may be undefined. Runs weights() too.
+template <typename Weights>
+Tensor product_of_outputs(const SharedAxis& sums, GatheredRows& dy, const JoinedParameters& weight,
+                          Transpose transpose, const Tensor& received, const Weights& weights) {
+  if (sums == nullptr) {
+    const auto whole = [&] { return gradients_of_rows(dy, weight, transpose, received); };
+    return with_weights(axis_of(weight), whole, weights);
+  }
+  const auto begin = [&] { return sum_over_outputs(sums, dy.rows(), weight, transpose); };
+  return with_weights(sums, begin, weights).rounded({}, received, dy.rows().dtype());
 }
 
 Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residual) {
   const SharedAxis axis = axis_of(layers.fc_weight);
-  const Tensor own = as_rows(x.data()), rows = whole_rows(axis, own);
-  const std::int64_t N = rows.size(0), outputs = layers.outputs_of(layers.proj_weight);
+  const Tensor own = as_rows(x.data());
+  GatheredRows rows(axis, own);
+  const std::int64_t N = rows.rows().size(0), outputs = layers.outputs_of(layers.proj_weight);
   const Shape shape = x.shape().with(-1, outputs);
   // `pre` is made even if backward does not need it, so that forward has the same bits.
-  const Tensor pre = activation({N, layers.pre_width()}, rows.dtype());
-  const Tensor hidden = activation({N, layers.hidden_width()}, rows.dtype());
+  const Tensor pre = activation({N, layers.pre_width()}, own.dtype());
+  const Tensor hidden = activation({N, layers.hidden_width()}, own.dtype());
   layers.hidden_forward(hidden, pre, rows);
   const Tensor y =
-      product_of_inputs(axis, hidden, layers.proj_weight, layers.transpose, layers.proj_bias,
-                        residual_rows(residual, shape, layers.operation));
+      product_of_inputs(axis, GatheredRows({}, hidden), layers.proj_weight, layers.transpose,
+                        layers.proj_bias, residual_rows(residual, shape, layers.operation));
 
   const bool fc_trainable = layers.fc_weight.trainable() || layers.fc_bias.trainable();
   const bool proj_trainable = layers.proj_weight.trainable() || layers.proj_bias.trainable();
@@ -165,18 +198,35 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
        saved_hidden =
            layers.proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
         const Transpose transpose = layers.transpose;
-        Tensor dy_rows = whole_rows(axis, as_rows(dy));
-        accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden, dy_rows,
-                             transpose);
-        if (!needs_dpre) return {Tensor{}, dy};
-        const Tensor dpre = layers.pre_gradient(dy_rows, saved_pre, saved_hidden);
-        saved_hidden = saved_pre = dy_rows = {};  // as soon as they have been read
+        std::optional<GatheredRows> dy_rows(std::in_place, axis, as_rows(dy)), early;
+        const bool by_rank = travel_by_rank(axis);
+        if (by_rank) early.emplace(axis, std::exchange(saved_rows, {}));
+        const auto of_proj = [&] {
+          accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden, dy_rows->whole(),
+                               transpose);
+        };
+        if (!needs_dpre) {
+          of_proj();
+          return {Tensor{}, dy};
+        }
+        const auto through_proj = [&] {
+          return layers.pre_gradient(*dy_rows, saved_pre, by_rank ? Tensor() : saved_hidden);
+        };
+        const Tensor dpre = with_weights(axis, through_proj, of_proj);
+        saved_hidden = saved_pre = {};  // as soon as they have been read
+        dy_rows.reset();
         if (!adds_residual) dy = {};
-        if (saved_rows.defined()) saved_rows = whole_rows(axis, saved_rows);
-        accumulate_gradients(layers.fc_weight, layers.fc_bias, saved_rows, dpre, transpose);
-        saved_rows = {};
-        if (!needs_dx) return {Tensor{}, dy};
-        const Tensor dx = product_of_outputs(axis, dpre, layers.fc_weight, transpose, {});
+        const auto of_fc = [&] {
+          if (!early) early.emplace(axis, std::exchange(saved_rows, {}));
+          accumulate_gradients(layers.fc_weight, layers.fc_bias, early->take(), dpre, transpose);
+        };
+        if (!needs_dx) {
+          of_fc();
+          return {Tensor{}, dy};
+        }
+        GatheredRows dpre_rows({}, dpre);
+        const Tensor dx =
+            product_of_outputs(axis, dpre_rows, layers.fc_weight, transpose, {}, of_fc);
         return {dx.reshape(x_shape), dy};
       });
 }
@@ -210,25 +260,31 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
       divided == Divided::outputs || divided == Divided::vocabulary ? axis : nullptr;
   const Tensor own = as_rows(x.data());
   const Shape shape = shape_of_result(x, axis, divided, outputs_of(weight, layout));
-  const Tensor y = product_of_inputs(sums_inputs, whole_rows(gathers, own), weight, transpose, bias,
-                                     residual_rows(residual, shape, "linear"));
+  const Tensor residuals = residual_rows(residual, shape, "linear");
+  const Tensor y = product_of_inputs(sums_inputs, GatheredRows(gathers, own), weight, transpose,
+                                     bias, residuals);
 
   // Only the weight's gradient needs the input: with a frozen weight it is not kept.
   const Tensor saved = weight.trainable() ? own : Tensor();
   const auto input_gradient = [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](
                                   const Tensor& dy, const Tensor& received) {
-    const Tensor dy_rows = whole_rows(sums_inputs, as_rows(dy));
-    accumulate_gradients(weight, bias, saved.defined() ? whole_rows(gathers, saved) : saved,
-                         dy_rows, transpose);
-    if (!needs_dx) return Tensor();
+    GatheredRows dy_rows(sums_inputs, as_rows(dy)), x_rows(gathers, saved);
+    const auto weights = [&] {
+      accumulate_gradients(weight, bias, x_rows.take(), dy_rows.whole(), transpose);
+    };
+    if (!needs_dx) {
+      weights();
+      return Tensor();
+    }
     const Tensor received_rows = received.defined() ? as_rows(received) : received;
     if (axis != nullptr && divided == Divided::nothing) {
       // Every rank has the whole gradient, and adds to its own rows of it.
-      const Tensor dx = own_rows(axis, product_of_outputs({}, dy_rows, weight, transpose, {}));
+      const Tensor dx =
+          own_rows(axis, product_of_outputs({}, dy_rows, weight, transpose, {}, weights));
       if (received.defined()) add(dx, dx, received_rows);
       return dx.reshape(x_shape);
     }
-    return product_of_outputs(sums_outputs, dy_rows, weight, transpose, received_rows)
+    return product_of_outputs(sums_outputs, dy_rows, weight, transpose, received_rows, weights)
         .reshape(x_shape);
   };
   const bool uses_parameters = weight.trainable() || bias.trainable();
@@ -290,59 +346,6 @@ Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a,
         }
         return {da, db};
       });
-}
-
-namespace {
-
-/// Rows of a table. Ranks share out its vocabulary, or every rank has all of it.
-class Lookup {
- public:
-  Lookup(const Tensor& ids, const Parameter& table)
-      : ids_(ids.reshape({ids.numel()})), table_(table), axis_(table.tensor_axis()) {
-    if (!divides()) return;
-    part_ = {.first = axis_->rank() * table.held_shape()[0], .all = table.shape()[0]};
-  }
-
-  bool divides() const {
-    return axis_ != nullptr && axis_->ranks() > 1 && table_.cut().divided == Divided::vocabulary;
-  }
-
-  /// The rows that this rank has of the result.
-  Tensor forward() const {
-    const std::int64_t channels = table_.shape()[1];
-    const DType dtype = table_.data().dtype();
-    const Tensor ids = divides() ? ids_ : own_rows(axis_, ids_);
-    const Tensor y = activation({ids.numel(), channels}, dtype);
-    embedding_forward(y, table_.data(), ids, part_);
-    // One rank has a token's row, and the others add zeros: exact in every dtype.
-    return divides() ? scatter_sums(axis_, y) : y;
-  }
-
-  void backward(const Tensor& dy, std::optional<std::int64_t> padding_id) const {
-    embedding_gradient(table_, whole_rows(axis_, dy), ids_, padding_id, part_);
-  }
-
- private:
-  Tensor ids_;
-  Parameter table_;
-  SharedAxis axis_;
-  TablePart part_;
-};
-
-}  // namespace
-
-Variable embedding(const Tensor& ids, const Parameter& table,
-                   std::optional<std::int64_t> padding_id) {
-  const Lookup lookup(ids, table);
-  const Tensor y = lookup.forward();
-  std::vector<std::int64_t> extents(ids.shape().begin(), ids.shape().end());
-  extents.push_back(table.shape()[1]);
-  const bool all = y.size(0) == ids.numel();
-  return differentiable(all ? y.reshape(Shape(extents)) : y, {}, table.trainable(),
-                        [lookup, padding_id](Tensor dy) -> Gradients {
-                          lookup.backward(as_rows(dy), padding_id);
-                          return {};
-                        });
 }
 
 }  // namespace tessera

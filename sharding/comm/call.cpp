@@ -87,6 +87,8 @@ std::int64_t bytes_sent_of(const Tensor& tensor, const Call& call, int rank, int
       return bytes - share + (rank == call.root ? 0 : share);
     case Collective::broadcast:
       return rank == call.root ? bytes * (ranks - 1) : 0;
+    case Collective::shift:
+      return call.root == 0 ? 0 : bytes;
     default:
       return 0;
   }

@@ -24,15 +24,16 @@ enum class Collective {
   broadcast,
   reduce,
   all_to_all,
+  shift,
   barrier,
   split,
 };
-inline constexpr int kCollectives = 8;
+inline constexpr int kCollectives = 9;
 template <>
 inline constexpr EnumNames<Collective> kEnumNames<Collective> = {
     "collective",
-    {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier",
-     "split"}};
+    {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "shift",
+     "barrier", "split"}};
 inline std::string_view name_of(Collective collective) {
   return enum_name(collective);
 }
@@ -43,7 +44,7 @@ struct Call {
   Collective collective = Collective::barrier;
   Tensors outputs;
   Tensors inputs;  // empty if the outputs are used in place
-  int root = 0;    // for split: the color
+  int root = 0;    // for shift: the distance; for split: the color
   Reduction reduction = Reduction::sum;
   std::string label;
   /// all_to_all of unequal parts: the elements for each rank, and from each rank. Empty if parts

@@ -155,6 +155,21 @@ Event Communicator::all_to_all_parts(const Parts& received, const Parts& sent, c
                stream);
 }
 
+Event Communicator::shift(const Tensor& received, const Tensor& sent, int distance,
+                          const Stream& stream, std::string label) {
+  check(distance >= 0 && distance < size(), "shift: there is no rank {} behind this one of {}",
+        distance, size());
+  check(received.numel() == sent.numel() && received.dtype() == sent.dtype(),
+        "shift: {} cannot receive from {}: counts and dtypes must be equal", describe(received),
+        describe(sent));
+  return queue({.collective = Collective::shift,
+                .outputs = {received},
+                .inputs = {sent},
+                .root = distance,
+                .label = std::move(label)},
+               stream);
+}
+
 Event Communicator::barrier(const Stream& stream) {
   return queue({.collective = Collective::barrier}, stream);
 }

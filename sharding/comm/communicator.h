@@ -9,6 +9,7 @@
 //   broadcast       x = root's x                                                    (in place)
 //   reduce          root's x = reduction over ranks of x; others' x are undefined   (in place)
 //   all_to_all      part s of `received` = part r of rank s's `sent`; all_to_all_parts: of any size
+//   shift           received = `sent` of rank r - distance, counted around the ring of ranks
 //   barrier         no rank continues before all have arrived
 //
 // A call is queued on `stream` and returns the event after it; it holds its tensors until then.
@@ -81,6 +82,9 @@ class Communicator {
   /// so the ranks exchange the counts before.
   Event all_to_all_parts(const Parts& received, const Parts& sent, const Stream& stream,
                          std::string label = {});
+  /// Every rank sends to one rank and receives from one, with `distance` from 0 to N - 1.
+  Event shift(const Tensor& received, const Tensor& sent, int distance, const Stream& stream,
+              std::string label = {});
   Event barrier(const Stream& stream);
 
   /// The communicator of those ranks that pass the same color, ordered by their rank here. Blocks.

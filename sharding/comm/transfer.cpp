@@ -27,6 +27,8 @@ double received_bytes(const Call& call, int rank, int ranks) {
       return 2.0 * others * bytes;
     case Collective::broadcast:
       return bytes;
+    case Collective::shift:
+      return call.root == 0 ? 0.0 : bytes;
     case Collective::all_to_all:
       return static_cast<double>(bytes_sent_by(call, rank, ranks));
     default:
@@ -39,6 +41,7 @@ double received_bytes(const Call& call, int rank, int ranks) {
 Work transfer_of(const Call& call, int rank, int ranks, int ranks_on_node) {
   Work work{.kind = Work::Kind::transfer, .ranks = ranks, .ranks_on_node = ranks_on_node};
   work.adds = call.collective == Collective::reduce_scatter;
+  work.to_one = call.collective == Collective::shift;
   work.from_root = call.collective == Collective::broadcast;
   work.all_reduces = call.collective == Collective::all_reduce;
   if (ranks == 1) return work;

@@ -15,9 +15,10 @@ namespace tessera {
 ///   reduce               2        2 (N-1)/N S     in the second round only the root receives
 ///   broadcast            1        S
 ///   all_to_all           1        the bytes that `rank` sends to others
+///   shift                1        S
 ///   barrier              1        0
 ///
-/// A round is one message to every other rank. A group of one rank has no rounds. The root of a broadcast that
+/// A round is one message to every other rank, or of a shift to one of them (Work::to_one). A group of one rank has no rounds. The root of a broadcast that
 /// does not go around a ring sends (N-1) S (Work::from_root).
 Work transfer_of(const Call& call, int rank, int ranks, int ranks_on_node);
 

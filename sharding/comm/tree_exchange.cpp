@@ -284,4 +284,12 @@ void swap_parts(const Call& call, int rank, int ranks, Transport& transport) {
   transport.finish(0);
 }
 
+void shift_to_one(const Call& call, int rank, int ranks, Transport& transport) {
+  const Tensor &received = call.outputs.front(), &sent = call.inputs.front();
+  if (call.root == 0) return received.copy_from(sent);
+  const int to = (rank + call.root) % ranks, from = (rank - call.root + ranks) % ranks;
+  transport.start(0, {.sent = {{to, sent}}, .received = {{from, received}}});
+  transport.finish(0);
+}
+
 }  // namespace tessera

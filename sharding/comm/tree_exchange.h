@@ -93,4 +93,7 @@ void send_sums(const Call& call, int rank, int ranks, Transport& transport);
 /// An all_to_all: every rank receives its parts of the other ranks' inputs.
 void swap_parts(const Call& call, int rank, int ranks, Transport& transport);
 
+/// A shift: every rank sends its input to one rank.
+void shift_to_one(const Call& call, int rank, int ranks, Transport& transport);
+
 }  // namespace tessera

@@ -62,7 +62,7 @@ double transfer_seconds(const MachineRates& machine, const Work& work) {
     const Link& link = machine.link_of(work.ranks);
     return work.rounds * link.latency + through_switch / link.bandwidth;
   }
-  const int messages = machine.rings ? work.rounds * (work.ranks - 1) : work.rounds;
+  const int messages = machine.rings && !work.to_one ? work.rounds * (work.ranks - 1) : work.rounds;
   const double sent =
       work.from_root && !machine.rings ? work.amount * (work.ranks - 1) : work.amount;
   double latency = 0.0, seconds = 0.0;

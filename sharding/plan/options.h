@@ -99,6 +99,7 @@ struct ShardingOptions {
   ExpertChoices experts = {};
   /// Neighbouring ranks that share out the channels of every layer, its heads and the vocabulary.
   int tensor_parallel = 1;
+  RowExchange row_exchange = RowExchange::together;
   /// Ranks that share out the tokens of every row. For parameters they are data ranks.
   int context_parallel = 1;
   KeyExchange key_exchange = KeyExchange::gather;

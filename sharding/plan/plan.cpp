@@ -242,6 +242,7 @@ void add_tensor_traffic(Plan& plan, const Units& units, const ShardingOptions& o
   TensorTraffic none = options.tensor_traffic;
   none.rows /= plan.micro_batches * plan.batch_ranks() * plan.context_ranks;
   none.forward_passes.clear();
+  none.row_exchange = options.row_exchange;
   none.embeds = none.has_head = false;
   plan.tensor_traffic.assign(static_cast<std::size_t>(plan.pipeline.shape.ranks), none);
   const std::vector<int>& of_blocks = options.tensor_traffic.forward_passes;
@@ -324,6 +325,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .communicates = options.strategy != StrategyKind::single,
             .micro_batches = options.micro_batches,
             .experts = options.experts,
+            .row_exchange = options.row_exchange,
             .elastic = options.elastic,
             .grid = options.grid > 0,
             .partial_sums = partial_sums_of(options),

@@ -100,6 +100,8 @@ struct Plan {
   ExpertChoices experts = {};
   /// Parts of a sum that tensor ranks divide (TensorAxis).
   int sum_parts = 1;
+  /// As ShardingOptions::row_exchange.
+  RowExchange row_exchange = RowExchange::together;
   /// As ShardingOptions::elastic.
   bool elastic = false;
   /// Whether sums over tokens are those of a fixed number of leaves (ShardingOptions::grid).

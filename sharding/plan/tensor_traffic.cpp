@@ -23,6 +23,14 @@ class Messages {
       for (std::int64_t i = 0; i < count; ++i) all_reduce(traffic_.rows * traffic_.width, size);
     }
   }
+  /// `count` scattered sums of products, in f32. By rank they are messages, and added when all are there.
+  void scatter_products(std::int64_t count) {
+    if (shares_rows_ && traffic_.row_exchange == RowExchange::by_rank) {
+      bytes_.copied += count * 4 * rows_of_others();
+    } else {
+      scatter(count, 4);
+    }
+  }
   void all_reduce(std::int64_t elements, std::int64_t size) {
     const std::int64_t own = share_of(elements, rank_, ranks_).count();
     bytes_.added += size * (elements - own);
@@ -40,10 +48,10 @@ class Messages {
   /// backward. The first may be `readers` products of one input.
   void pair(int passes, int readers) {
     gather(readers * passes);
-    scatter(passes, 4);
+    scatter_products(passes);
     // Backward: the gradient of its result, its input again, and the input's gradient.
     gather(1 + readers);
-    scatter(readers, 4);
+    scatter_products(readers);
   }
   /// A mixture. The router reads all rows, forward and for its weight's gradient.
   void mixture(int passes) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "autograd/cut.h"
+#include "autograd/tensor_axis.h"
 #include "runtime/dtype.h"
 
 namespace tessera {
@@ -44,6 +45,7 @@ struct TensorTraffic {
   /// Whether the ranks have the embedding, and the head.
   bool embeds = true, has_head = true;
   DType dtype = DType::f32;
+  RowExchange row_exchange = RowExchange::together;
 
   /// Bytes that a rank of `ranks` sends in a micro-batch.
   struct Bytes {

@@ -10,7 +10,6 @@
 #include "sharding/comm/stream.h"
 #include "sharding/strategy/context_exchange.h"
 #include "sharding/strategy/gradient_norm.h"
-#include "sharding/strategy/tensor_ranks.h"
 
 namespace tessera {
 namespace {
@@ -70,18 +69,19 @@ void Strategy::share_out_experts() {
 
 void Strategy::share_out_tensors() {
   if (plan_.sum_parts == 1) return;
-  Communicator* group = nullptr;
+  TensorRanks::Groups groups;
   if (plan_.mesh.has("tensor")) {
-    group = &communicators_.split(
-        *world_, [&](int rank) { return plan_.mesh.group_along(rank, {"tensor"}); });
+    const auto number = [&](int rank) { return plan_.mesh.group_along(rank, {"tensor"}); };
+    groups.sums = &communicators_.split(*world_, number);
+    if (plan_.row_exchange == RowExchange::by_rank) groups.rows = world_->split(number);
   }
-  const auto axis = std::make_shared<TensorRanks>(group, plan_.sum_parts);
+  tensor_axis_ = std::make_shared<TensorRanks>(groups, plan_.sum_parts);
   std::set<std::int64_t> sharers;
   for (const GroupPlan& of : plan_.groups) {
     for (const BucketLayout& bucket : of.buckets()) {
       for (int p = 0; p < bucket.parameter_count(); ++p) {
         const Parameter& parameter = bucket.parameters[p];
-        parameter.share_out(axis, bucket.shapes[p]);
+        parameter.share_out(tensor_axis_, bucket.shapes[p]);
         if (parameter.cut().divided == Divided::outputs)
           sharers.insert(held_pieces_of(parameter).sharers);
       }
@@ -89,9 +89,9 @@ void Strategy::share_out_tensors() {
   }
   sharers.erase(1);
   for (const std::int64_t count : sharers) {
-    axis->add_sharers(communicators_.split(*world_, [&](int rank) {
+    tensor_axis_->add_sharers(communicators_.split(*world_, [&](int rank) {
       const std::int64_t place = plan_.mesh.place(rank, "tensor");
-      return static_cast<int>(plan_.mesh.group_along(rank, {"tensor"}) * axis->ranks() +
+      return static_cast<int>(plan_.mesh.group_along(rank, {"tensor"}) * tensor_axis_->ranks() +
                               place / count);
     }));
   }
@@ -158,6 +158,7 @@ Step Strategy::start_step() {
   protocol_.phase = Phase::micro_batches;
   protocol_.finished = 0;
   if (expert_axis_ != nullptr) expert_axis_->start();
+  if (tensor_axis_ != nullptr) tensor_axis_->start();
   for (const auto& group : groups_) group->start_step();
   return Step(*this);
 }

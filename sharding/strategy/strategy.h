@@ -27,6 +27,7 @@
 #include "sharding/strategy/expert_axis.h"
 #include "sharding/strategy/parameter_group.h"
 #include "sharding/strategy/step.h"
+#include "sharding/strategy/tensor_ranks.h"
 
 namespace tessera {
 
@@ -105,6 +106,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   std::shared_ptr<const ContextAxis> context_axis_;
   /// The exchange of experts' rows; null where ranks do not share experts out.
   std::shared_ptr<ExpertAxis> expert_axis_;
+  /// The exchange of rows and sums; null where no sum is divided.
+  std::shared_ptr<TensorRanks> tensor_axis_;
   StepProtocol protocol_;
 };
 

@@ -1,26 +1,49 @@
 #include "sharding/strategy/tensor_ranks.h"
 
-#include "runtime/context.h"
 #include "sharding/comm/stream.h"
 
 namespace tessera {
 
+TensorRanks::TensorRanks(const Groups& groups, int sum_parts)
+    : TensorAxis(groups.sums == nullptr ? 1 : groups.sums->size(),
+                 groups.sums == nullptr ? 0 : groups.sums->rank(), sum_parts,
+                 groups.rows == nullptr ? RowExchange::together : RowExchange::by_rank),
+      groups_(groups),
+      rows_(groups.rows == nullptr ? Stream() : context().side_stream("rows of tensor ranks")) {}
+
+TensorRanks::~TensorRanks() {
+  if (groups_.rows != nullptr) rows_.enqueue([rows = groups_.rows] {});
+}
+
+void TensorRanks::start() {
+  if (groups_.rows != nullptr) rows_.wait(communication_stream().record());
+}
+
+Event TensorRanks::shift(const Tensor& received, const Tensor& sent, int distance) {
+  rows_.wait(context().compute_stream().record());
+  return groups_.rows->shift(received, sent, distance, rows_, "rows of tensor ranks");
+}
+
+void TensorRanks::wait(const Event& arrival) {
+  wait_for_communication(arrival);
+}
+
 void TensorRanks::all_gather(const Tensor& whole) {
-  if (group_ == nullptr) return;
+  if (groups_.sums == nullptr) return;
   const Span span("exposed communication");
-  group_->all_gather({whole}, context().compute_stream(), "rows of tensor ranks");
+  groups_.sums->all_gather({whole}, context().compute_stream(), "rows of tensor ranks");
 }
 
 void TensorRanks::reduce_scatter(const Tensor& part, const Tensor& whole) {
-  if (group_ == nullptr) return part.copy_from(whole);
+  if (groups_.sums == nullptr) return part.copy_from(whole);
   const Span span("exposed communication");
-  group_->reduce_scatter({part}, {whole}, context().compute_stream(), "sums of tensor ranks");
+  groups_.sums->reduce_scatter({part}, {whole}, context().compute_stream(), "sums of tensor ranks");
 }
 
 void TensorRanks::all_reduce(const Tensor& x) {
-  if (group_ == nullptr) return;
+  if (groups_.sums == nullptr) return;
   const Span span("exposed communication");
-  group_->all_reduce({x}, context().compute_stream(), "sums of tensor ranks");
+  groups_.sums->all_reduce({x}, context().compute_stream(), "sums of tensor ranks");
 }
 
 Tensor gather_tensor_parts(const Parameter& parameter, const CutSizes& sizes, const Tensor& part,

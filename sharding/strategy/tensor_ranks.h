@@ -1,13 +1,15 @@
 // TensorRanks: the collectives among the ranks along the mesh's axis "tensor".
 //
-// They run on the compute stream, because the rows are the next thing that computation needs. They have
-// a communicator of their own, since gathers and reductions use the communication stream meanwhile.
+// Rows that are the next thing that computation needs travel on the compute stream. Those that travel while
+// others are multiplied have a stream. Each has a communicator, since gathers and reductions of parameters
+// use the communication stream meanwhile.
 #pragma once
 
 #include <map>
 #include <memory>
 
 #include "autograd/tensor_axis.h"
+#include "runtime/context.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/plan/held_part.h"
 
@@ -15,13 +17,21 @@ namespace tessera {
 
 class TensorRanks final : public TensorAxis {
  public:
-  /// `group`: the tensor-parallel ranks, only for this use; null for one rank. It must outlive this
-  /// object.
-  TensorRanks(Communicator* group, int sum_parts)
-      : TensorAxis(group == nullptr ? 1 : group->size(), group == nullptr ? 0 : group->rank(),
-                   sum_parts),
-        group_(group) {}
+  /// The tensor-parallel ranks, twice, only for these uses. `sums` must outlive this object; null for one rank.
+  /// Without `rows` they travel together.
+  struct Groups {
+    Communicator* sums = nullptr;
+    std::shared_ptr<Communicator> rows = nullptr;
+  };
+  TensorRanks(const Groups& groups, int sum_parts);
+  /// A message that is still queued keeps its communicator.
+  ~TensorRanks() override;
 
+  /// A step begins: messages from now on come behind the last calls of the communication stream, which compare
+  /// the calls of the step before.
+  void start();
+  Event shift(const Tensor& received, const Tensor& sent, int distance) override;
+  void wait(const Event& arrival) override;
   void all_gather(const Tensor& whole) override;
   void reduce_scatter(const Tensor& part, const Tensor& whole) override;
   void all_reduce(const Tensor& x) override;
@@ -29,11 +39,12 @@ class TensorRanks final : public TensorAxis {
 
   /// `group`: this rank and its sharers, only for this use, as many as it has ranks.
   void add_sharers(Communicator& group) {
-    sharers_[group.size()] = std::make_unique<TensorRanks>(&group, group.size());
+    sharers_[group.size()] = std::make_unique<TensorRanks>(Groups{.sums = &group}, group.size());
   }
 
  private:
-  Communicator* const group_;
+  const Groups groups_;
+  const Stream rows_;                                             // the stream of their messages
   std::map<std::int64_t, std::unique_ptr<TensorRanks>> sharers_;  // by their number
 };
 

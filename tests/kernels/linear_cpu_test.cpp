@@ -87,11 +87,13 @@ Results forward_and_backward_input(const Layer& layer, bool fused) {
 }
 
 /// The layer makes gate and up; its transpose makes the gradient of x, which was swiglu(before).
-Results swiglu(const Layer& layer, bool fused) {
+/// It begins with row `first` of `before`.
+Results swiglu(const Layer& layer, bool fused, std::int64_t first) {
   const auto& [transpose, x, weight, bias, dy, dweight, dbias] = layer;
   const Tensor gate_up = zeros_like(dy);
   const Tensor y = Tensor::zeros({dy.size(0), dy.size(1) / 2}, dy.dtype()), plain = zeros_like(y);
-  const Tensor before = test::normal_tensor({x.size(0), 2 * x.size(1)}, x.dtype(), "before");
+  const Tensor before = test::normal_tensor({first + x.size(0), 2 * x.size(1)}, x.dtype(), "before")
+                            .slice(first, first + x.size(0));
   const Tensor dbefore = zeros_like(before), in_place = before.clone(), dx = zeros_like(x);
   if (fused) {
     linear_swiglu_forward(y, gate_up, x, weight, transpose, bias);
@@ -117,10 +119,16 @@ void check_bits(const Results& found, const Results& expected) {
   }
 }
 
+Results rows_of(const Results& results, std::int64_t first, std::int64_t last) {
+  Results rows;
+  for (const Tensor& result : results) rows.push_back(result.slice(first, last));
+  return rows;
+}
+
 /// A layer with two columns of gate and up for each of `size`.
 void check_swiglu(const Size& size, Transpose transpose, DType dtype) {
   const Layer layer({size.N, size.I, 2 * size.O}, transpose, dtype);
-  check_bits(swiglu(layer, true), swiglu(layer, false));
+  check_bits(swiglu(layer, true, 0), swiglu(layer, false, 0));
 }
 
 void check_layer(const Layer& layer) {
@@ -146,6 +154,31 @@ TEST_CASE("a linear layer has the bits of separate operations, on every instruct
           CAPTURE(enum_name(isa), name_of(dtype), s.N, s.I, s.O, transpose == Transpose::yes);
           check_layer(Layer(s, transpose, dtype));
           check_swiglu(s, transpose, dtype);
+        }
+      }
+    }
+  }
+}
+
+// Tensor ranks multiply rows in pieces, while others travel.
+TEST_CASE("a row of a linear layer has the same bits whatever rows are computed with it", "[cpu]") {
+  const test::Rank rank(2);
+  for (const cpu::Isa isa : cpu::available_isas()) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+      if (dtype != DType::bf16 && isa > cpu::Isa::avx512) continue;
+      matmul_options().isa = isa;
+      for (const Size& s : kSizes) {
+        if (isa == cpu::Isa::portable && s.N * s.I * s.O > kMostForPortable) continue;
+        for (const Transpose transpose : kBoth) {
+          const Layer layer({s.N, s.I, 2 * s.O}, transpose, dtype);
+          const std::int64_t first = s.N / 3, last = s.N;
+          Layer rows = layer;
+          rows.x = layer.x.slice(first, last);
+          rows.dy = layer.dy.slice(first, last);
+          CAPTURE(enum_name(isa), name_of(dtype), s.N, s.I, s.O, transpose == Transpose::yes);
+          check_bits(forward_and_backward_input(rows, true),
+                     rows_of(forward_and_backward_input(layer, true), first, last));
+          check_bits(swiglu(rows, true, first), rows_of(swiglu(layer, true, 0), first, last));
         }
       }
     }
@@ -203,7 +236,7 @@ TEST_CASE("a linear layer has the same bits for any number of threads", "[cpu]")
         for (const Tensor& t : backward_weight(layer, Accumulate::yes, true)) {
           results.back().push_back(t);
         }
-        for (const Tensor& t : swiglu(layer, true)) results.back().push_back(t);
+        for (const Tensor& t : swiglu(layer, true, 0)) results.back().push_back(t);
         check_bits(results.back(), results[0]);
       }
     }

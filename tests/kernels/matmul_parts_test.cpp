@@ -295,6 +295,36 @@ TEST_CASE("a product in parts has the same bits for any number of threads", "[cp
   }
 }
 
+// Tensor ranks multiply rows in pieces, while others travel.
+TEST_CASE("a row of a product in parts has the same bits whatever rows are computed with it",
+          "[cpu]") {
+  const test::Rank rank(2);
+  for (const auto& [in, out] : kDTypes) {
+    for (const Size& size : kSizes) {
+      for (const Transpose tb : kBoth) {
+        const Case x = {size, in, out, Transpose::no, tb};
+        const Operands from = operands_of(x);
+        const Parts parts = equal_depth_parts(size.K, 8);
+        for (const Isa isa : isas_for(size)) {
+          matmul_options().isa = isa;
+          const Tensor whole = product_of(x, from, parts);
+          const std::int64_t third = size.M / 3;
+          for (const auto& [first, last] : {std::pair<std::int64_t, std::int64_t>{0, third},
+                                            {third, size.M},
+                                            {size.M - 1, size.M}}) {
+            CAPTURE(x, enum_name(isa), first, last);
+            Case piece = x;
+            piece.size.M = last - first;
+            const Operands rows = {from.a.slice(first, last), from.b,
+                                   from.before.slice(first, last)};
+            CHECK(test::same_bits(product_of(piece, rows, parts), whole.slice(first, last)));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a product in parts has the same bits in f32 and f64 on every instruction set", "[cpu]") {
   const test::Rank rank;
   for (const DType dtype : {DType::f32, DType::f64}) {

@@ -57,7 +57,7 @@ FAULTS = {
             "return {input_gradient(dy, {}), dy};",
             "return {input_gradient(dy, {}), Tensor{}};"),
         "the gradients of other uses of a linear layer's input are forgotten": (
-            "opposite(transpose), {}, received);",
+            "opposite(transpose), {}, range.of(received));",
             "opposite(transpose), {}, {});"),
         "the residual of GPT-2's feed-forward layer gets no gradient": (
             "return {dx.reshape(x_shape), dy};",

@@ -219,6 +219,12 @@ inline void check_moves(Communicator& group, Findings& findings) {
                     "all_to_all");
   }
   findings.expect(bytes.of(Collective::all_to_all) == (n - 1) * 28, "all_to_all's bytes");
+  const Tensor arrived = Tensor::empty({5}, DType::f32);
+  for (int distance = 0; distance < n; ++distance) {
+    group.shift(arrived, tensor_of(r, 5), distance, compute());
+    findings.expect(arrived.to_vector<float>() == values_of((r + n - distance) % n, 5), "shift");
+  }
+  findings.expect(bytes.of(Collective::shift) == (n - 1) * 20, "shift's bytes");
   group.barrier(compute());
   findings.expect(bytes.of(Collective::barrier) == 0, "barrier's bytes");
 }
@@ -373,6 +379,8 @@ inline void check_refusals(Communicator& group, Findings& findings) {
           n > 1 ? "is not one of " + ranks : "is not one of");
   refuses([&] { group.broadcast({odd}, n, compute()); }, "no rank " + ranks + " of " + ranks);
   refuses([&] { group.all_to_all({odd}, {tensor_of(0, 3 * n)}, compute()); }, "cannot receive");
+  refuses([&] { group.shift(odd, odd, n, compute()); }, "no rank " + ranks + " behind");
+  refuses([&] { group.shift(odd, tensor_of(0, n), 0, compute()); }, "cannot receive");
   const std::vector<std::int64_t> ones(static_cast<std::size_t>(n), 1);
   const Parts parts{tensor_of(0, n), ones}, more{odd, ones};
   refuses([&] { group.all_to_all_parts(parts, more, compute()); },

@@ -130,7 +130,8 @@ Results results_of(const Inputs& in, int ranks) {
   }
   current_stream().synchronize();  // it has written the inputs
   test::on_ranks(ranks, [&](Communicator& world) {
-    const auto axis = std::make_shared<TensorRanks>(ranks == 1 ? nullptr : &world, kParts);
+    const auto axis = std::make_shared<TensorRanks>(
+        TensorRanks::Groups{.sums = ranks == 1 ? nullptr : &world}, kParts);
     axis->begin(1, in.rows);
     run(in, axis, results);
   });

@@ -2,9 +2,13 @@
 // one rank, and the values of formulas in float64. Ranks are threads.
 #include "autograd/operations/divided.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <functional>
+#include <thread>
 
 #include "autograd/activations.h"
 #include "autograd/operations/divided_loss.h"
@@ -86,17 +90,23 @@ Cut by_columns(std::int64_t groups = 1) {
 
 /// The results on each of `ranks` ranks, for a pass over so many rows.
 using Compute = std::function<std::vector<Tensor>(const SharedAxis&)>;
-std::vector<std::vector<Values>> on_axis(int ranks, std::int64_t rows, const Compute& compute) {
+std::vector<std::vector<Values>> on_axis(int ranks, std::int64_t rows, RowExchange exchange,
+                                         const Compute& compute) {
   std::vector<std::vector<Values>> results(static_cast<std::size_t>(ranks));
   current_stream().synchronize();  // it has written the ranks' inputs
   test::on_ranks(ranks, [&](Communicator& world) {
-    const auto axis = std::make_shared<TensorRanks>(ranks == 1 ? nullptr : &world, kParts);
+    TensorRanks::Groups groups = {.sums = ranks == 1 ? nullptr : &world};
+    if (exchange == RowExchange::by_rank && ranks > 1) groups.rows = world.split(/*color=*/0);
+    const auto axis = std::make_shared<TensorRanks>(groups, kParts);
     axis->begin(1, rows);
     for (const Tensor& result : compute(axis)) {
       results[static_cast<std::size_t>(world.rank())].push_back(to_doubles(result));
     }
   });
   return results;
+}
+std::vector<std::vector<Values>> on_axis(int ranks, std::int64_t rows, const Compute& compute) {
+  return on_axis(ranks, rows, RowExchange::together, compute);
 }
 
 /// Result `i` of all ranks, in their order.
@@ -120,14 +130,15 @@ Values rows_of_all(const std::vector<std::vector<Values>>& results, std::size_t 
 void check_rows(std::int64_t rows, DType dtype, const Values& expected,
                 const std::function<Tensor(const SharedAxis&)>& compute) {
   Values one;
+  const Compute alone = [&](const SharedAxis& axis) { return std::vector{compute(axis)}; };
   for (const int ranks : {1, 2, 4, 8}) {
-    CAPTURE(ranks, rows, name_of(dtype));
-    const Values all = rows_of_all(
-        on_axis(ranks, rows, [&](const SharedAxis& axis) { return std::vector{compute(axis)}; }), 0,
-        rows);
-    if (ranks == 1) one = all;
-    CHECK((all == one));
-    CHECK(relative_error(all, expected) <= (dtype == DType::f32 ? 2e-6 : 0x1p-8));
+    for (const RowExchange exchange : {RowExchange::together, RowExchange::by_rank}) {
+      CAPTURE(ranks, rows, name_of(dtype), enum_name(exchange));
+      const Values all = rows_of_all(on_axis(ranks, rows, exchange, alone), 0, rows);
+      if (one.empty()) one = all;
+      CHECK((all == one));
+      CHECK(relative_error(all, expected) <= (dtype == DType::f32 ? 2e-6 : 0x1p-8));
+    }
   }
 }
 
@@ -202,7 +213,8 @@ TEST_CASE("divided: sums over the outputs of joined layers have the bits of one 
             {cut_parameter(axis, q, by_rows()), cut_parameter(axis, k, by_rows())});
         const Tensor dy =
             side_by_side(part_of(axis, dq, by_columns()), part_of(axis, dk, by_columns()));
-        return sum_over_outputs(axis, dy, weights, Transpose::yes, own_rows(axis, received));
+        return sum_over_outputs(axis, dy, weights, Transpose::yes)
+            .rounded({}, own_rows(axis, received), dtype);
       });
     }
   }
@@ -218,7 +230,8 @@ TEST_CASE("divided: sums over outputs in groups, as GPT-2 packs them, have the b
       const Values expected = product(to_doubles(dy), transposed(to_doubles(weight), O), O, I);
       check_rows(rows, dtype, expected, [&](const SharedAxis& axis) {
         return sum_over_outputs(axis, part_of(axis, dy, by_columns(3)),
-                                cut_parameter(axis, weight, by_columns(3)), Transpose::no, {});
+                                cut_parameter(axis, weight, by_columns(3)), Transpose::no)
+            .rounded({}, {}, dtype);
       });
     }
   }
@@ -243,6 +256,44 @@ TEST_CASE("divided: whole rows and columns are gathered from the ranks' own") {
       CHECK((rows_of_all(results, 0, rows) == to_doubles(x)));
       CHECK((common(results, 1) == to_doubles(x)));
       CHECK((common(results, 2) == to_doubles(x)));
+    }
+  }
+}
+
+// A rank begins with the rows that it has. Nothing else may be read before it has arrived.
+TEST_CASE(
+    "divided: rows that travel by rank arrive after the own ones, from the ranks before this one") {
+  const test::Rank rank;
+  constexpr std::int64_t C = 3;
+  for (const RowExchange exchange : {RowExchange::together, RowExchange::by_rank}) {
+    for (const std::int64_t rows : {kShared, kUnshared}) {
+      for (const int ranks : {1, 2, 4, 8}) {
+        // Memory has no row of it from another case.
+        const Tensor x =
+            normal_tensor({rows, C}, DType::f32, fmt::format("{} {}", ranks, enum_name(exchange)));
+        CAPTURE(ranks, rows, enum_name(exchange));
+        const bool by_rank = exchange == RowExchange::by_rank && rows == kShared && ranks > 1;
+        const auto results = on_axis(ranks, rows, exchange, [&](const SharedAxis& axis) {
+          context().side_stream("rows of tensor ranks").set_delay([] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          });
+          GatheredRows gathered(axis, own_rows(axis, x));
+          std::int64_t number = 0;
+          gathered.for_each_range([&](const RowRange& range) {
+            const std::int64_t owner = (axis->rank() - number++ + ranks) % ranks;
+            const std::int64_t count = by_rank ? rows / ranks : rows;
+            check(range.first == (by_rank ? owner * count : 0) && range.count == count,
+                  "range {} is {} rows from {} on", number, range.count, range.first);
+            check(test::same_bits(range.of(gathered.rows()).clone(), range.of(x).clone()),
+                  "range {} has other rows", number);
+          });
+          check(number == (by_rank ? ranks : 1), "{} ranges", number);
+          GatheredRows again(axis, own_rows(axis, x));
+          return std::vector{again.whole(), GatheredRows(axis, own_rows(axis, x)).take()};
+        });
+        CHECK((common(results, 0) == to_doubles(x)));
+        CHECK((common(results, 1) == to_doubles(x)));
+      }
     }
   }
 }

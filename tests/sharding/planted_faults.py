@@ -111,8 +111,11 @@ FAULTS = {
     },
     "sharding/plan/machine_rates.cpp": {
         "a ring costs as few messages as a direct exchange": (
-            "machine.rings ? work.rounds * (work.ranks - 1) : work.rounds",
+            "machine.rings && !work.to_one ? work.rounds * (work.ranks - 1) : work.rounds",
             "work.rounds"),
+        "a message to one rank goes around the ring": (
+            "machine.rings && !work.to_one",
+            "machine.rings"),
         "each rank has the whole rate of the host's memory": (
             "work.amount * ranks_on_node / host.memory",
             "work.amount * std::min(1, ranks_on_node) / host.memory"),
@@ -292,6 +295,9 @@ FAULTS = {
             "parameter.shape()[cut.dimension];"),
     },
     ("sharding/plan/tensor_traffic.cpp", "sharding_tensor_traffic"): {
+        "sums by rank are added on their way": (
+            "traffic_.row_exchange == RowExchange::by_rank",
+            "traffic_.row_exchange == RowExchange::by_rank && count == 0"),
         "norms are summed though every rank has all rows": (
             "    if (!shares_rows_) return;\n",
             ""),
@@ -326,6 +332,25 @@ FAULTS = {
         "parts are combined without the weights of rows": (
             "combine(sum.next(), rows(part), places, factors);",
             "combine(sum.next(), rows(part), places);"),
+    },
+    ("autograd/operations/travelling_rows.cpp", "sharding_divided"): {
+        "rows are multiplied before they have arrived": (
+            "    axis_->wait(arrival.event);\n",
+            ""),
+        "sums by rank are added in the order of their arrival": (
+            "parts_[static_cast<std::size_t>(source)] =",
+            "parts_[static_cast<std::size_t>((source + 2 * distance) % axis_->ranks())] ="),
+        "a rank sends the sums of the rank before it": (
+            "sums_for(rank_behind(*axis_, distance))",
+            "sums_for(rank_behind(*axis_, -distance))"),
+        "a rank receives the rows of the ranks behind it": (
+            "const RowRange range = rows_of_rank(*axis_, rank_behind(*axis_, -distance));",
+            "const RowRange range = rows_of_rank(*axis_, rank_behind(*axis_, distance));"),
+    },
+    ("sharding/comm/threads/threads.cpp", "sharding_comm"): {
+        "a shift receives from the rank that it sends to": (
+            "tensor_of((rank() - call.root + size()) % size(), i)",
+            "tensor_of((rank() + call.root) % size(), i)"),
     },
     ("autograd/operations/divided.cpp", "sharding_divided"): {
         "the parts of a sum over outputs ignore their groups": (

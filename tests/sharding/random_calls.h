@@ -5,6 +5,7 @@
 // ranks. So it computes the results and the bytes sent without communication.
 #pragma once
 
+#include <iterator>
 #include <numeric>
 
 #include "runtime/random.h"
@@ -38,13 +39,16 @@ struct RandomCall {
 inline RandomCall draw_call(Dice& dice, int ranks) {
   constexpr Collective kinds[] = {Collective::all_gather, Collective::reduce_scatter,
                                   Collective::all_reduce, Collective::broadcast,
-                                  Collective::reduce,     Collective::all_to_all};
+                                  Collective::reduce,     Collective::all_to_all,
+                                  Collective::shift};
   constexpr DType dtypes[] = {DType::f32, DType::bf16, DType::f16, DType::i64};
-  RandomCall call{kinds[dice.below(6)], static_cast<int>(dice.below(ranks)), {}, {}, 0};
-  const bool any_count = call.collective == Collective::all_reduce ||
-                         call.collective == Collective::reduce ||
-                         call.collective == Collective::broadcast;
-  for (std::int64_t tensors = dice.below(5); tensors > 0; --tensors) {
+  RandomCall call{
+      kinds[dice.below(std::size(kinds))], static_cast<int>(dice.below(ranks)), {}, {}, 0};
+  const bool any_count =
+      call.collective == Collective::all_reduce || call.collective == Collective::reduce ||
+      call.collective == Collective::broadcast || call.collective == Collective::shift;
+  const bool one_tensor = call.collective == Collective::shift;
+  for (std::int64_t tensors = one_tensor ? 1 : dice.below(5); tensors > 0; --tensors) {
     const std::int64_t largest = std::int64_t{1} << dice.below(12);
     call.counts.push_back(dice.below(largest) * (any_count ? 1 : ranks));
     call.dtypes.push_back(dtypes[dice.below(4)]);
@@ -94,6 +98,8 @@ inline Tensor expected_result(const RandomCall& call, int ranks, int r, std::siz
       return result;
     case Collective::broadcast:
       return all[call.root];
+    case Collective::shift:
+      return all[(r + ranks - call.root) % ranks];
     case Collective::reduce_scatter:
       tree_reduce(result, all, Reduction::sum);
       return part_of(result, r);
@@ -115,6 +121,8 @@ inline std::int64_t expected_bytes(const RandomCall& call, int ranks, int r, std
         return count - share + (r == call.root ? 0 : share);
       case Collective::broadcast:
         return r == call.root ? count * (ranks - 1) : 0;
+      case Collective::shift:
+        return call.root == 0 ? 0 : count;
       default:
         return share * (ranks - 1);
     }
@@ -143,6 +151,8 @@ inline Tensors make_call(Communicator& group, const RandomCall& call, const Stre
       return done(group.all_reduce(mine, stream), mine);
     case Collective::broadcast:
       return done(group.broadcast(mine, call.root, stream), mine);
+    case Collective::shift:
+      return done(group.shift(outputs[0], mine[0], call.root, stream), outputs);
     case Collective::reduce:
       return done(group.reduce(mine, call.root, stream), mine);
     case Collective::reduce_scatter:

@@ -29,6 +29,20 @@ TEST_CASE("tensor traffic: a layer on two ranks that share out its rows") {
       TensorTraffic::Bytes{.added = 4 * (30 + 3 * 2) + 2 * 6, .copied = 2 * 48 + 4 * (12 + 3 * 1)});
 }
 
+// Sums behind the layer's products are messages, and those of the embedding and the head are added as they travel.
+TEST_CASE("tensor traffic: rows that travel by rank are as many bytes") {
+  TensorTraffic traffic = {.rows = 4, .width = 3, .forward_passes = {1}};
+  const TensorTraffic::Bytes together = traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1);
+  traffic.row_exchange = RowExchange::by_rank;
+  CHECK(traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1) ==
+        TensorTraffic::Bytes{.added = together.added - 4 * 4 * 6,
+                             .copied = together.copied + 4 * 4 * 6});
+  traffic.rows = 6;  // every rank has all rows, and nothing is scattered
+  const TensorTraffic::Bytes whole = traffic.of_micro_batch(2, 0, /*sum_parts=*/4, 1);
+  traffic.row_exchange = RowExchange::together;
+  CHECK(traffic.of_micro_batch(2, 0, /*sum_parts=*/4, 1) == whole);
+}
+
 // Queries, keys and values as three products: 2 gathers more forward and 2 in backward, and 2 scatters.
 TEST_CASE(
     "tensor traffic: a layer of which the products of attention gather their input one by one") {

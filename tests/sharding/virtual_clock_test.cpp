@@ -167,7 +167,12 @@ TEST_CASE("transfers: rounds and bytes of the busiest rank") {
   expect(Collective::reduce, 2, 240.0);
   expect(Collective::broadcast, 1, 160.0);
   expect(Collective::all_to_all, 1, 120.0);
+  expect(Collective::shift, 1, 0.0);  // to the rank itself
   expect(Collective::barrier, 1, 0.0);
+  const Work shift = transfer_of(
+      {.collective = Collective::shift, .outputs = {whole}, .inputs = {whole}, .root = 3}, 1, 4, 2);
+  CHECK((shift.rounds == 1 && shift.amount == 160.0 && shift.to_one));
+  CHECK_FALSE(work(Collective::all_to_all).to_one);
   CHECK(work(Collective::broadcast).from_root);
   CHECK_FALSE(work(Collective::reduce).from_root);
 }
@@ -180,6 +185,9 @@ TEST_CASE("transfers: latency and bandwidth of the slower link") {
   CHECK(transfer_seconds(machine, work) == Approx(0.5 + 12.0));
   machine.rings = true;
   CHECK(transfer_seconds(machine, work) == Approx(7 * 0.5 + 12.0));
+  Work to_one = work;
+  to_one.to_one = true;
+  CHECK(transfer_seconds(machine, to_one) == Approx(0.5 + 12.0));
   work.ranks_on_node = 4;  // one rank of four has its neighbour on the other node
   CHECK_THROWS_WITH(transfer_seconds(machine, work), Catch::Contains("no network"));
   machine.network = Link{.latency = 1.0, .bandwidth = 2.0};

@@ -16,7 +16,7 @@ namespace tessera::test {
 /// The streams of a rank that carry messages. Those that a run does not use stay empty.
 inline constexpr std::array kMessageStreams = {
     "communication",     "send activations", "receive activations", "send gradients",
-    "receive gradients", "tied weights",     "tied gradients"};
+    "receive gradients", "tied weights",     "tied gradients",      "rows of tensor ranks"};
 
 /// Delays this rank's messages on the CPU, and its computation before and after every unit, as long as it
 /// lives.

@@ -293,6 +293,25 @@ TEST_CASE("dry run: ranks that share out tokens, and leaves of rows", "[cpu]") {
   }
 }
 
+TEST_CASE("dry run: rows of tensor ranks, together and by rank", "[cpu]") {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-moe-mini", "llama4-mini"}) {
+    for (const RowExchange exchange : {RowExchange::together, RowExchange::by_rank}) {
+      Config config = tiny(preset);
+      config.model.heads = config.model.kv_heads = 4;
+      config.data = {.batch_size = 8, .sequence_length = 16, .accumulation_steps = 2};
+      config.sharding.strategy = StrategyKind::fsdp;
+      config.sharding.tensor_parallel = 2;
+      config.sharding.tensor_exchange = exchange;
+      check_step(fmt::format("{} {}", preset, enum_name(exchange)), config, 4);
+      config.sharding.activation_checkpointing = {.first = 1, .every = 1};
+      config.sharding.grid = 4;
+      config.runtime.compute_dtype = DType::bf16;
+      config.sharding.tensor_parallel = 4;
+      check_step(fmt::format("{} {}, recomputed", preset, enum_name(exchange)), config, 4);
+    }
+  }
+}
+
 TEST_CASE("dry run: a block keeps the bytes that the book counts", "[cpu]") {
   // The difference that a further block makes when the backward pass begins.
   const auto kept_per_token = [](Config config) {

@@ -58,6 +58,14 @@ FAULTS = {
             " || context().is_dry()",
             ""),
     },
+    ("autograd/operations/travelling_rows.cpp", "tensor_parallel"): {
+        "sums by rank are added before all have arrived": (
+            "  axis_->wait(arrived_);\n",
+            ""),
+        "rows that are read whole may be under way": (
+            "  if (!under_way_.empty()) axis_->wait(under_way_.back().event);\n",
+            ""),
+    },
     ("autograd/operations/divided.cpp", "tensor_parallel"): {
         "without a grid tensor ranks that share out the tokens of a context rank have no leaf": (
             "return std::max(std::int64_t{1}, token_leaves() / axis->ranks());",
@@ -359,6 +367,9 @@ FAULTS = {
             "const bool some = std::all_of("),
     },
     ("tools/plan/unit_work.cpp", "predicted_cuts"): {
+        "products that log themselves count in their unit too": (
+            "    if (travel_by_rank(parameter.tensor_axis())) continue;\n",
+            ""),
         "each tensor rank has all heads": (
             "plan.context_ranks / tensor_ranks_)",
             "plan.context_ranks)"),
@@ -849,7 +860,7 @@ FAULTS = {
             "axis->place_of_token(token) * channels);",
             "token * channels);"),
     },
-    ("autograd/operations/linear.cpp", "context"): {
+    ("autograd/operations/embedding.cpp", "context"): {
         "the table's leaves are added without those of the head": (
             "if (begun.empty()) {",
             "if (begun.empty() || leaf > 0) {"),

@@ -56,13 +56,17 @@ TEST_CASE("prediction: the operations of all ranks add up to those of a step und
   struct Case {
     int tensor, context, pipeline;
     PipelineSchedule schedule;
+    RowExchange exchange = RowExchange::together;
   };
   for (const Case& one :
        {Case{4, 1, 1, PipelineSchedule::gpipe}, Case{1, 2, 1, PipelineSchedule::gpipe},
         Case{1, 1, 4, PipelineSchedule::one_forward_one_backward},
-        Case{2, 1, 2, PipelineSchedule::zero_bubble}, Case{2, 2, 2, PipelineSchedule::gpipe}}) {
+        Case{2, 1, 2, PipelineSchedule::zero_bubble}, Case{2, 2, 2, PipelineSchedule::gpipe},
+        Case{4, 1, 1, PipelineSchedule::gpipe, RowExchange::by_rank},
+        Case{2, 1, 2, PipelineSchedule::zero_bubble, RowExchange::by_rank}}) {
     Config config = small();
     config.sharding.tensor_parallel = one.tensor;
+    config.sharding.tensor_exchange = one.exchange;
     config.sharding.context_parallel = one.context;
     config.sharding.pipeline_parallel = one.pipeline;
     config.sharding.pipeline_schedule = one.schedule;
@@ -126,6 +130,27 @@ TEST_CASE("prediction: a slower link exposes more of the axis that uses it") {
     } else {
       CHECK(factor == Approx(2.0));
     }
+  }
+}
+
+// A message of one of 4 ranks' rows takes less time than the product of as many rows. Only the messages around the
+// embedding, the head and the norms stay exposed, and what a rank's first rows and last sums do not hide.
+TEST_CASE("prediction: rows that travel by rank are hidden behind products") {
+  Config config = small();
+  config.sharding.tensor_parallel = 4;
+  const auto predicted = [&](RowExchange exchange, double bandwidth) {
+    config.sharding.tensor_exchange = exchange;
+    return plan_figures(config, {.ranks = 4, .machine = slow_gpus(bandwidth)})
+        .figures.time->timeline;
+  };
+  for (const double bandwidth : {1e7, 1e6}) {
+    const Timeline together = predicted(RowExchange::together, bandwidth);
+    const Timeline by_rank = predicted(RowExchange::by_rank, bandwidth);
+    const double before = together.exposed_by_axis.at("tensor");
+    const double behind = by_rank.exposed_by_axis.at("tensor");
+    CAPTURE(bandwidth, before, behind);
+    CHECK(behind < 0.4 * before);
+    CHECK(together.seconds - by_rank.seconds == Approx(before - behind).epsilon(0.05));
   }
 }
 

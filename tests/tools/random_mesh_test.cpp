@@ -64,22 +64,23 @@ struct Case {
     // Sums over expert ranks come before those over context ranks, and fast ones depend on their number.
     const bool without = mesh().context_parallel == 1 || mesh().grid > 0;
     if (without && mesh().expert_sums == ExpertSums::exact) sharding.expert_parallel = 1;
+    sharding.tensor_exchange = RowExchange::together;
     if (mesh().grid > 0) sharding.tensor_parallel = sharding.context_parallel = 1;
     return fewer;
   }
   std::string name() const {
     return fmt::format(
-        "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} "
+        "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
         "expert {} ({}, {}) {}, masters {}, moments {}, micro-batches {} reduced by {}, balance "
         "{}{}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
-        mesh().tensor_parallel, mesh().expert_parallel, enum_name(mesh().expert_sums),
-        enum_name(mesh().expert_copies), name_of(config.runtime.compute_dtype),
-        name_of(config.optimizer.master_dtype), name_of(config.optimizer.state_dtype),
-        config.data.accumulation_steps, enum_name(mesh().reduce),
-        config.moe.balance ? enum_name(*config.moe.balance) : "auto",
+        mesh().tensor_parallel, enum_name(mesh().tensor_exchange), mesh().expert_parallel,
+        enum_name(mesh().expert_sums), enum_name(mesh().expert_copies),
+        name_of(config.runtime.compute_dtype), name_of(config.optimizer.master_dtype),
+        name_of(config.optimizer.state_dtype), config.data.accumulation_steps,
+        enum_name(mesh().reduce), config.moe.balance ? enum_name(*config.moe.balance) : "auto",
         documents ? " documents" : "");
   }
 };
@@ -173,6 +174,7 @@ Case draw(std::uint64_t number) {
     config.moe.balance = Balance::hf;
     config.moe.loss_coefficient = 0.5;
   }
+  if (draws.coin()) mesh.tensor_exchange = RowExchange::by_rank;
   return drawn;
 }
 

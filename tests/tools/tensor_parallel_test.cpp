@@ -22,6 +22,7 @@
 namespace tessera {
 namespace {
 
+using test::Findings;
 using test::TrainedSession;
 
 constexpr std::int64_t kGrid = 8;
@@ -73,6 +74,33 @@ TEST_CASE("tensor ranks: with a grid 1, 2, 4 and 8 of them have the same bits") 
     for (const int ranks : {2, 4, 8}) {
       CAPTURE(preset, ranks);
       check_same(train(config, ranks), expected);
+    }
+  }
+}
+
+// Messages are late by random times, so that a rank that reads rows before they have arrived is found.
+TEST_CASE("tensor ranks: rows that travel by rank have the bits of those that travel together") {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-mini", kQwen3Moe, kLlama4}) {
+    for (const std::int64_t grid : {std::int64_t{0}, kGrid}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const int ranks : {2, 4}) {
+          CAPTURE(preset, grid, name_of(dtype), ranks);
+          Config config = small_model(preset);
+          config.sharding.grid = grid;
+          config.sharding.tensor_parallel = ranks;
+          config.runtime.compute_dtype = dtype;
+          const TrainedSession together =
+              test::train_session(config, ranks, {.count = 2, .device = test::device()});
+          config.sharding.tensor_exchange = RowExchange::by_rank;
+          Findings findings;
+          check_same(
+              test::train_session(
+                  config, ranks,
+                  {.count = 2, .device = test::device(), .findings = &findings, .delay_seed = 5}),
+              together);
+          CHECK(findings.wrong() == std::vector<std::string>());
+        }
+      }
     }
   }
 }

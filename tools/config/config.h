@@ -135,6 +135,7 @@ struct ShardingConfig {
   ExpertCopies expert_copies = ExpertCopies::each_expert;
   std::int64_t expert_pieces = 1;
   std::int64_t tensor_parallel = 1;
+  RowExchange tensor_exchange = RowExchange::together;
   std::int64_t context_parallel = 1;
   KeyExchange context_exchange = KeyExchange::gather;
   std::int64_t pipeline_parallel = 1;

@@ -42,6 +42,12 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "Neighbouring ranks that share out the channels of every layer, its heads and the "
           "vocabulary: a power of two. The strategy applies to the other ranks. 1 = every rank "
           "computes whole layers."),
+      choice_key(
+          "sharding.tensor_exchange", sharding.tensor_exchange,
+          "With `tensor_parallel`: whether the rows of all ranks travel before and behind the "
+          "products of a layer while computation waits (`together`), or the rows of one rank "
+          "after another while others are multiplied (`by_rank`). Results on a CPU do not "
+          "depend on it."),
       whole_number_key(
           "sharding.context_parallel", sharding.context_parallel, 1, kMostRanks,
           "Ranks that share out the tokens of every row: a power of two, c. Each has two of the "

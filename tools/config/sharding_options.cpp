@@ -23,6 +23,7 @@ ShardingOptions sharding_options(const Config& config) {
                   .copies = sharding.expert_copies,
                   .pieces = sharding.expert_pieces},
       .tensor_parallel = static_cast<int>(sharding.tensor_parallel),
+      .row_exchange = sharding.tensor_exchange,
       .context_parallel = static_cast<int>(sharding.context_parallel),
       .key_exchange = sharding.context_exchange,
       .pipeline_parallel = static_cast<int>(sharding.pipeline_parallel),

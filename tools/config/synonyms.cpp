@@ -96,6 +96,8 @@ constexpr Synonym kKeys[] = {
     {"autotp_size", "sharding.tensor_parallel"},
     {"expert_tensor_parallel_size", "sharding.tensor_parallel"},
     {"expert_tensor_parallel_degree", "sharding.tensor_parallel"},
+    {"enable_async_tensor_parallel", "sharding.tensor_exchange"},
+    {"tp_comm_overlap", "sharding.tensor_exchange"},
     {"context_parallel_degree", "sharding.context_parallel"},
     {"context_parallel_size", "sharding.context_parallel"},
     {"sequence_parallel_size", "sharding.context_parallel"},

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "autograd/deferred_gradients.h"
+#include "autograd/operations/travelling_rows.h"
 #include "models/transformer_shape.h"
 #include "runtime/stream_log.h"
 
@@ -38,6 +39,7 @@ double UnitWork::products(const Unit& unit, bool trained_only) const {
   double weights = 0.0;
   for (const Parameter& parameter : unit.parameters()) {
     if (parameter.shape().rank() < 2 || parameter.stacked()) continue;
+    if (travel_by_rank(parameter.tensor_axis())) continue;
     if (trained_only && !parameter.trainable()) continue;
     weights += static_cast<double>(parameter.held_shape().numel());
   }

@@ -26,8 +26,9 @@ class HeadRuns {
 /// operations of all passes of all ranks add up to training_flops(). Each weight counts 2 per token in forward, 2 in
 /// backward and 2 more there if it is trained. The head writes its gradients in forward, so all its
 /// operations count there. Checkpointed units add their forward pass to the backward pass. All of a
-/// pass is one piece of work but the products of experts, which log themselves (autograd/experts.cpp): rows
-/// travel before, between and behind them. Computed again, they count as forward.
+/// pass is one piece of work but products that rows travel before, between and behind: those of experts
+/// (autograd/experts.cpp), and of tensor ranks by rank (autograd/operations/travelling_rows.h). These log
+/// themselves. Computed again, they count as forward.
 /// Where a pipeline splits backward, the gradients of weights are a second piece, in their own pass.
 class UnitWork final : public UnitHooks {
  public:
@@ -43,7 +44,7 @@ class UnitWork final : public UnitHooks {
 
  private:
   bool is_block(const Unit& unit) const;
-  /// This rank's operations of a block's products but those of experts in a forward pass, or of those with
+  /// This rank's operations of a block's products but those that log themselves in a forward pass, or of those with
   /// trained weights.
   double products(const Unit& unit, bool trained_only) const;
 

@@ -254,6 +254,9 @@ class MpiCommunicator final : public Communicator {
       case Collective::all_to_all:
         swap_parts(call, rank(), size(), transport);
         break;
+      case Collective::shift:
+        shift_to_one(call, rank(), size(), transport);
+        break;
       default:
         break;
     }

@@ -12,6 +12,7 @@
 //   broadcast       the root sends everything to every other rank. (A scatter and an all_gather
 //                   would send 2/N of that from the root, but count other bytes than threads do.)
 //   all_to_all      every rank sends every other its part
+//   shift           every rank sends one other everything
 //
 // Tensors on GPUs travel through pinned host memory, and the host forms the sums: correct, and slow.
 // NCCL needs this communicator to start, and it serves GPUs without NCCL.

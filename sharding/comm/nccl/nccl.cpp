@@ -84,7 +84,8 @@ class NcclCommunicator final : public Communicator {
       case Collective::broadcast:
         return broadcast(call);
       case Collective::all_to_all:
-        return swap_parts_of(call);
+      case Collective::shift:
+        return exchange_messages(call);
       case Collective::barrier:
         return barrier_of(call);
       case Collective::split:
@@ -178,9 +179,10 @@ class NcclCommunicator final : public Communicator {
     take(ncclRecv(tensor.raw(), tensor.bytes(), ncclUint8, peer, comm_, stream()));
   }
 
-  void swap_parts_of(const Call& call) {
+  void exchange_messages(const Call& call) {
     NcclTransport transport(*this, call);
-    swap_parts(call, rank(), size(), transport);
+    const bool shifts = call.collective == Collective::shift;
+    (shifts ? shift_to_one : swap_parts)(call, rank(), size(), transport);
   }
 
   bool needs_tree(const Call& call) const {

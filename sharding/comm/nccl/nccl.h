@@ -9,6 +9,7 @@
 //   all_gather      ncclAllGather         the same
 //   broadcast       ncclBroadcast         the same
 //   all_to_all      ncclSend, ncclRecv    the same
+//   shift           ncclSend, ncclRecv    the same
 //   reduce_scatter  ncclReduceScatter     parts are sent to their owners, who sum them in the tree;
 //                                         with several nodes inside a node first (tree_exchange.h)
 //   all_reduce      ncclAllReduce         the same over shares, then ncclAllGather of the sums; if

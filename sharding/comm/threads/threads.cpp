@@ -202,6 +202,8 @@ class ThreadCommunicator final : public Communicator {
           received_part(call, i, r, size()).copy_from(sent_part(call_of(r), i, rank(), size()));
         }
         return;
+      case Collective::shift:
+        return output.copy_from(tensor_of((rank() - call.root + size()) % size(), i));
       case Collective::broadcast:
         if (rank() != call.root) output.copy_from(tensor_of(call.root, i));
         return;
