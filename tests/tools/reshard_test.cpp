@@ -44,12 +44,16 @@ Config small_model(const std::string& preset) {
   if (preset == "llama3-mini") {
     config.model.heads = 4;
     config.model.kv_heads = 2;
+    config.model.width = 20;
     config.model.mlp_width = 28;
   } else {
     config.model.experts = 12;
     config.model.expert_width = 14;
   }
-  if (preset == "llama4-mini") config.model.mlp_width = 14;
+  if (preset == "llama4-mini") {
+    config.model.layers = 2;  // the second has experts
+    config.model.mlp_width = 14;
+  }
   return config;
 }
 

@@ -279,7 +279,7 @@ TEST_CASE(
     cut.train.dir = folder / "cut";
     tessera::train(cut);
     CHECK(test::results_of(cut.train.dir) == test::results_of(whole.train.dir));
-    CHECK(test::model_bytes(cut.train.dir) == test::model_bytes(whole.train.dir));
+    CHECK((test::saved_weights(cut.train.dir) == test::saved_weights(whole.train.dir)));
 
     // From the middle of the other run.
     for (const bool from_cut : {true, false}) {
@@ -287,7 +287,7 @@ TEST_CASE(
       resumed.train.resume = ((from_cut ? cut : whole).train.dir / "step-000002").string();
       resumed.train.dir = folder / (from_cut ? "resumed-whole" : "resumed-cut");
       tessera::train(resumed);
-      CHECK(test::model_bytes(resumed.train.dir) == test::model_bytes(whole.train.dir));
+      CHECK((test::saved_weights(resumed.train.dir) == test::saved_weights(whole.train.dir)));
     }
 
     // Through files for Transformers, and back.
