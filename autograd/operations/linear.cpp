@@ -94,10 +94,11 @@ struct MlpLayers {
     });
   }
   /// The gradient of `pre`. In a gated layer it overwrites `pre`, and the gradient of `hidden`
-  /// overwrites `hidden`, which may be undefined.
+  /// overwrites `hidden`, which may be undefined. By rank the weight's gradient needs `hidden` later.
   Tensor pre_gradient(GatheredRows& dy, const Tensor& pre, const Tensor& hidden) const {
     const Tensor weight = proj_weight.data(), dpre = gated ? reuse(pre) : like(pre);
-    const Tensor dhidden = gated && hidden.defined() ? reuse(hidden) : Tensor();
+    const bool overwrites = gated && hidden.defined() && !travel_by_rank(axis_of(proj_weight));
+    const Tensor dhidden = overwrites ? reuse(hidden) : Tensor();
     dy.for_each_range([&](const RowRange& range) {
       log_product(axis_of(proj_weight), Work::Kind::backward, range.count, weight.numel());
       const Tensor dy_of = range.of(dy.rows()), dpre_of = range.of(dpre), pre_of = range.of(pre);
@@ -199,8 +200,7 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
            layers.proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
         const Transpose transpose = layers.transpose;
         std::optional<GatheredRows> dy_rows(std::in_place, axis, as_rows(dy)), early;
-        const bool by_rank = travel_by_rank(axis);
-        if (by_rank) early.emplace(axis, std::exchange(saved_rows, {}));
+        if (travel_by_rank(axis)) early.emplace(axis, std::exchange(saved_rows, {}));
         const auto of_proj = [&] {
           accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden, dy_rows->whole(),
                                transpose);
@@ -210,7 +210,7 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
           return {Tensor{}, dy};
         }
         const auto through_proj = [&] {
-          return layers.pre_gradient(*dy_rows, saved_pre, by_rank ? Tensor() : saved_hidden);
+          return layers.pre_gradient(*dy_rows, saved_pre, saved_hidden);
         };
         const Tensor dpre = with_weights(axis, through_proj, of_proj);
         saved_hidden = saved_pre = {};  // as soon as they have been read
