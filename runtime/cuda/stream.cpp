@@ -120,6 +120,55 @@ class Point final : public Event::State {
   cudaEvent_t event_ = nullptr;
 };
 
+/// A point of a stream whose work a thread queues.
+class QueuedPoint final : public Event::State {
+ public:
+  /// `queued`: where the thread has recorded `point`.
+  QueuedPoint(Event queued, std::shared_ptr<const Event> point)
+      : queued_(std::move(queued)), point_(std::move(point)) {}
+
+  /// Waits until the thread is there; rethrows a failure of its work.
+  const Event& point() const {
+    queued_.synchronize();
+    return *point_;
+  }
+  bool complete() override { return queued_.complete() && (failed() || point_->complete()); }
+  bool failed() override { return Stream::Queue::state_of(queued_)->failed(); }
+  void synchronize() override { point().synchronize(); }
+
+ private:
+  const Event queued_;
+  const std::shared_ptr<const Event> point_;
+};
+
+/// A GPU's stream whose work a thread queues.
+class ThreadedQueue final : public Stream::Queue {
+ public:
+  ThreadedQueue(const Stream& stream, RankContext& context)
+      : Queue(stream.name(), stream.id()),
+        stream_(stream),
+        thread_(Stream::worker(stream.name(), stream.id(), &context)) {}
+
+  void enqueue(std::function<void()> work) override {
+    thread_.enqueue([stream = stream_, work = std::move(work)]() mutable {
+      stream.enqueue(std::move(work));  // which alone holds its tensors from now on
+    });
+  }
+  std::shared_ptr<Event::State> record() override {
+    const auto point = std::make_shared<Event>();
+    thread_.enqueue([stream = stream_, point] { *point = stream.record(); });
+    return std::make_shared<QueuedPoint>(thread_.record(), point);
+  }
+  void wait(const Event& event) override {
+    thread_.enqueue([stream = stream_, event] { stream.wait(event); });
+  }
+  void set_delay(std::function<void()> delay) override { thread_.set_delay(std::move(delay)); }
+
+ private:
+  const Stream stream_;
+  const Stream thread_;
+};
+
 /// Side streams go before the compute stream: a collective that is queued gets the first
 /// multiprocessors that become free, and does not wait for a queue of matrix products.
 int priority_of(int stream) {
@@ -185,6 +234,9 @@ class CudaQueue final : public Stream::Queue {
     return std::make_shared<Point>(stream_, work_);
   }
   void wait(const Event& event) override {
+    if (auto* const later = dynamic_cast<QueuedPoint*>(state_of(event))) {
+      return wait(later->point());
+    }
     auto* const point = dynamic_cast<Point*>(state_of(event));
     if (point == nullptr) return event.synchronize();  // a point of a worker thread
     if (point->is_here()) {
@@ -231,6 +283,10 @@ CudaQueue& queue_of(const Stream& stream) {
 
 Stream make_stream(std::string name, int id) {
   return Stream::Queue::stream_of(std::make_shared<CudaQueue>(std::move(name), id));
+}
+
+Stream queued_by_thread(const Stream& stream, RankContext& context) {
+  return Stream::Queue::stream_of(std::make_shared<ThreadedQueue>(stream, context));
 }
 
 cudaStream_t native(const Stream& stream) {

@@ -7,6 +7,7 @@
 
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
+#include "sharding/strategy/message_stream.h"
 
 namespace tessera {
 namespace {
@@ -42,8 +43,8 @@ PipelineChannels::PipelineChannels(const Plan& plan, Communicator& world) {
       Channel& channel = own == from ? sends_[k] : receives_[k];
       channel.pair = std::move(pair);
       channel.root = from < to ? 0 : 1;
-      channel.stream = context().side_stream(
-          fmt::format("{} {}", own == from ? "send" : "receive", name_of(kind)));
+      channel.stream =
+          message_stream(fmt::format("{} {}", own == from ? "send" : "receive", name_of(kind)));
     }
   }
 }

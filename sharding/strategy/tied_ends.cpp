@@ -4,6 +4,7 @@
 #include "runtime/category.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
+#include "sharding/strategy/message_stream.h"
 #include "sharding/strategy/windows.h"
 
 namespace tessera {
@@ -49,8 +50,8 @@ TiedEnds::TiedEnds(const Plan& plan, Unit& unit, UnitHooks& hooks, Communicator&
   weights_pair_ = world.split(color);
   gradients_pair_ = world.split(color);
   if (!first_ && !last_) return;
-  weights_stream_ = context().side_stream("tied weights");
-  gradients_stream_ = context().side_stream("tied gradients");
+  weights_stream_ = message_stream("tied weights");
+  gradients_stream_ = message_stream("tied gradients");
   const PipelinePlan& pipeline = plan.pipeline;
   trained_ = pipeline.tied;
   std::erase_if(trained_, [](const TiedPart& part) { return !part.parameter.trainable(); });

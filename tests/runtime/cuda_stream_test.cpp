@@ -2,9 +2,11 @@
 #include "runtime/cuda/stream.h"
 
 #include <catch2/catch.hpp>
+#include <future>
 #include <numeric>
 
 #include "runtime/context.h"
+#include "runtime/cuda/backend.h"
 #include "runtime/cuda/fault.h"
 #include "runtime/error.h"
 #include "runtime/tensor.h"
@@ -101,6 +103,37 @@ TEST_CASE("an event outlives its stream and context") {
   }
   REQUIRE_NOTHROW(event.synchronize());
   REQUIRE(event.complete());
+}
+
+TEST_CASE("the host goes on while a thread queues the work of a stream") {
+  const test::Rank rank;
+  const Stream stream = cuda::queued_by_thread(side(), context());
+  const Tensor values = Tensor::from(std::vector<float>{1, 2, 3}, {3});
+  const std::int64_t before = live_bytes();
+  Tensor copy = Tensor::zeros({3}, DType::f32);
+  std::promise<void> others;
+  stream.wait(current_stream().record());
+  stream.enqueue([copy, values, come = others.get_future().share()] {
+    come.wait();
+    copy.copy_from(values);
+  });
+  const Event copied = stream.record();
+  CHECK_FALSE(copied.complete());
+  others.set_value();
+  current_stream().wait(copied);
+  CHECK(copy.to_vector<float>() == std::vector<float>{1, 2, 3});
+  copy = {};
+  CHECK(live_bytes() == before);
+}
+
+TEST_CASE("a failure of work that a thread queues is raised by every wait for it") {
+  const test::Rank rank;
+  const Stream stream = cuda::queued_by_thread(side(), context());
+  stream.enqueue([] { throw Error("rank 1 is missing"); });
+  const Event event = stream.record();
+  CHECK_THROWS_WITH(current_stream().wait(event), "rank 1 is missing");
+  CHECK_THROWS_WITH(event.synchronize(), "rank 1 is missing");
+  CHECK(event.complete());
 }
 
 TEST_CASE("a stream of the CPU and a stream of a GPU wait for each other") {

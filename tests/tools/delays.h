@@ -15,8 +15,9 @@ namespace tessera::test {
 
 /// The streams of a rank that carry messages. Those that a run does not use stay empty.
 inline constexpr std::array kMessageStreams = {
-    "communication",     "send activations", "receive activations", "send gradients",
-    "receive gradients", "tied weights",     "tied gradients",      "rows of tensor ranks"};
+    "communication",    "rows of tensor ranks", "keys and values", "rows of experts",
+    "send activations", "receive activations",  "send gradients",  "receive gradients",
+    "tied weights",     "tied gradients"};
 
 /// Delays this rank's messages on the CPU, and its computation before and after every unit, as long as it
 /// lives.
