@@ -110,14 +110,23 @@ void run_stages(PlannedStrategy& figures, const ResolvedConfig& run, const Plan&
   }
 }
 
-PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
-                           const PlanOptions& options) {
+/// Without a dry run if the state alone takes more than `bytes`.
+PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan, const PlanOptions& options,
+                           std::optional<std::int64_t> bytes) {
   PlannedStrategy figures{.name = variant_name(run.sharding)};
   const int replicas = plan.mesh.size_along({"replica"}), shards = plan.mesh.size_along({"shard"});
   if (replicas > 1 && shards > 1) figures.mesh = fmt::format("{} x {}", replicas, shards);
   figures.prediction =
       predict(plan, ranks_per_node_of(options), optimizer_bytes_per_element(run.config.optimizer));
+  if (bytes && figures.prediction.total.most > *bytes) return figures;
   run_stages(figures, run, plan, options);
+  return figures;
+}
+
+/// With the bound of the peak.
+PlannedStrategy bounded_figures_of(const ResolvedConfig& run, const Plan& plan,
+                                   const PlanOptions& options) {
+  PlannedStrategy figures = figures_of(run, plan, options, {});
   if (run.sharding.expert_parallel > 1) {
     const int fullest = figures.prediction.fullest_rank;
     figures.peak_at_most =
@@ -146,6 +155,21 @@ std::int64_t expert_bytes_of(const LanguageModel& model, const ResolvedConfig& r
   return balanced_bytes(traffic, shape, tokens, data.accumulation_steps, recomputed);
 }
 
+/// The plan, without figures.
+PlanFigures plan_of(const Config& config, const PlanOptions& given) {
+  PlanFigures all{.options = given};
+  PlanOptions& options = all.options;
+  options.ranks = ranks_of(config, options);
+  check(options.nodes >= 1 && options.ranks % options.nodes == 0,
+        "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
+  all.run = on_ranks(resolve(with_batch_size(config, options.ranks)), options.ranks);
+  check_sharding(all.run, options.ranks);
+  check_model_keys(all.run);
+  all.model = make_model(all.run);
+  all.plan = make_plan(all.model->units(), all.run.sharding, machine_of(options));
+  return all;
+}
+
 bool has_figures(const PlanLine& line) {
   return line.figures.has_value();
 }
@@ -170,20 +194,17 @@ Config suited_to(const Config& config, const PlanOptions& options) {
   return suits ? config : variant_of(config, "fsdp");
 }
 
-PlanFigures plan_figures(const Config& config, const PlanOptions& given) {
-  PlanFigures all{.options = given};
-  PlanOptions& options = all.options;
-  options.ranks = ranks_of(config, options);
-  check(options.nodes >= 1 && options.ranks % options.nodes == 0,
-        "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
-  all.run = on_ranks(resolve(with_batch_size(config, options.ranks)), options.ranks);
-  check_sharding(all.run, options.ranks);
-  check_model_keys(all.run);
-  all.model = make_model(all.run);
-  all.plan = make_plan(all.model->units(), all.run.sharding, machine_of(options));
-  all.figures = figures_of(all.run, all.plan, options);
-  all.expert_bytes = expert_bytes_of(*all.model, all.run, options.ranks);
+PlanFigures plan_figures(const Config& config, const PlanOptions& options) {
+  PlanFigures all = plan_of(config, options);
+  all.figures = bounded_figures_of(all.run, all.plan, all.options);
+  all.expert_bytes = expert_bytes_of(*all.model, all.run, all.options.ranks);
   return all;
+}
+
+PlannedStrategy step_figures(const Config& config, const PlanOptions& options,
+                             std::optional<std::int64_t> bytes) {
+  const PlanFigures all = plan_of(config, options);
+  return figures_of(all.run, all.plan, all.options, bytes);
 }
 
 std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures) {
@@ -197,7 +218,7 @@ std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures) {
       describe_to_sharding(run);
       const Plan plan =
           make_plan(figures.model->units(), run.sharding, machine_of(figures.options));
-      one = figures_of(run, plan, figures.options);
+      one = bounded_figures_of(run, plan, figures.options);
       one.name = name;
       one.stages.clear();
     } catch (const Error& error) {
