@@ -89,15 +89,29 @@ StepTime time_of(const std::vector<StepMemory>& stages, std::size_t fullest,
 }
 
 /// Dry runs of one rank for each place along the pipeline, alike along all other axes: the fullest rank's
-/// parameters are those of its stage, but the stage with the most activations may be fuller.
+/// parameters are those of its stage, but the stage with the most activations may be fuller. Ends early, without a time,
+/// with the first that takes more than `bytes`.
 void run_stages(PlannedStrategy& figures, const ResolvedConfig& run, const Plan& plan,
-                const PlanOptions& options) {
+                const PlanOptions& options, std::optional<std::int64_t> bytes) {
   int& fullest = figures.prediction.fullest_rank;
   const int stage_ranks = options.ranks / plan.pipeline.shape.ranks;
   figures.first_rank = fullest % stage_ranks;
   std::vector<StepMemory>& stages = figures.stages;
+  const auto is_too_large = [&](const StepMemory& step) {
+    if (!bytes || step.account.total.peak <= *bytes) return false;
+    figures.step = step;
+    return true;
+  };
+  if (bytes && !plan.pipeline.has_several() && shape_of(run.model).experts.layers == 0) {
+    PlanOptions untimed = options;
+    untimed.machine.reset();
+    const StepMemory first =
+        step_of(run, plan, figures.first_rank, untimed, AssumedLoad::Kind::even);
+    if (is_too_large(first)) return;
+  }
   for (int rank = figures.first_rank; rank < options.ranks; rank += stage_ranks) {
     stages.push_back(step_of(run, plan, rank, options, AssumedLoad::Kind::even));
+    if (is_too_large(stages.back())) return;
   }
   auto place = static_cast<std::size_t>(fullest / stage_ranks);
   for (std::size_t other = 0; other < stages.size(); ++other) {
@@ -110,7 +124,7 @@ void run_stages(PlannedStrategy& figures, const ResolvedConfig& run, const Plan&
   }
 }
 
-/// Without a dry run if the state alone takes more than `bytes`.
+/// Without a time if a rank takes more than `bytes`.
 PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan, const PlanOptions& options,
                            std::optional<std::int64_t> bytes) {
   PlannedStrategy figures{.name = variant_name(run.sharding)};
@@ -119,7 +133,7 @@ PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan, const Pl
   figures.prediction =
       predict(plan, ranks_per_node_of(options), optimizer_bytes_per_element(run.config.optimizer));
   if (bytes && figures.prediction.total.most > *bytes) return figures;
-  run_stages(figures, run, plan, options);
+  run_stages(figures, run, plan, options, bytes);
   return figures;
 }
 

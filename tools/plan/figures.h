@@ -77,8 +77,9 @@ Config suited_to(const Config& config, const PlanOptions& options);
 /// Raises Error as plan() does, and for strategy single on several ranks.
 PlanFigures plan_figures(const Config& config, const PlanOptions& options);
 
-/// The figures of the configured strategy without peak_at_most. If parameters, gradients, optimizer state and slots
-/// alone take more than `bytes`, there is no step and no time. Raises Error as plan_figures() does.
+/// The figures of the configured strategy without peak_at_most. If a rank takes more than `bytes`, there is no time. If
+/// parameters, gradients, optimizer state and slots alone take more, there is no step either. Raises Error as
+/// plan_figures() does.
 PlannedStrategy step_figures(const Config& config, const PlanOptions& options,
                              std::optional<std::int64_t> bytes);
 

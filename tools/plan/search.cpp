@@ -49,6 +49,9 @@ Config without_cuts(Config config) {
   return config;
 }
 
+/// A kind of cuts is left after so many meshes in a row, by their least time, that are no faster.
+constexpr int kPatience = 6;
+
 class Search {
  public:
   Search(const Config& config, const PlanOptions& options, std::optional<std::int64_t> bytes)
@@ -65,8 +68,18 @@ class Search {
 
   std::vector<Candidate> run() {
     for (const BoundedCuts& one : options_in_turn()) {
-      if (one.least_seconds < fastest_of(one.cuts.kind()) && !fits_with_fewer(one.cuts)) {
-        consider_cuts(one.cuts);
+      const unsigned kind = one.cuts.kind();
+      if (slower_[kind] == kPatience || one.least_seconds >= fastest_of(kind) ||
+          fits_with_fewer(one.cuts)) {
+        continue;
+      }
+      const double before = fastest_of(kind);
+      const std::size_t found = found_.size();
+      consider_cuts(one.cuts);
+      if (fastest_of(kind) < before) {
+        slower_[kind] = 0;
+      } else if (found_.size() > found) {
+        ++slower_[kind];
       }
     }
     check(!found_.empty(), "{}", problem_);
@@ -142,7 +155,7 @@ class Search {
     return fastest;
   }
 
-  /// More context ranks send more, so the fewest that fit are enough.
+  /// More context ranks send more, so the fewest that fit without recomputation are enough.
   bool fits_with_fewer(const Cuts& cuts) const {
     return std::any_of(fitting_.begin(), fitting_.end(), [&](Cuts fewer) {
       fewer.context = cuts.context;
@@ -159,14 +172,16 @@ class Search {
       keys.push_back(fmt::format("data.accumulation_steps={}", one.data.accumulation_steps));
     }
     constexpr CheckpointingPolicy kFull = {.first = 0, .every = 1};
-    bool fits = consider_strategies(one, cuts, keys);
-    if (!fits && bytes_ && one.sharding.activation_checkpointing != kFull &&
+    if (consider_strategies(one, cuts, keys)) {
+      fitting_.push_back(cuts);
+      return;
+    }
+    if (bytes_ && one.sharding.activation_checkpointing != kFull &&
         least_of(cuts, true) < fastest_of(cuts.kind())) {
       one.sharding.activation_checkpointing = kFull;
       keys.emplace_back("sharding.activation_checkpointing=full");
-      fits = consider_strategies(one, cuts, keys);
+      consider_strategies(one, cuts, keys);
     }
-    if (fits) fitting_.push_back(cuts);
   }
 
   /// Without cuts every strategy and mesh. With cuts zero1, which gathers parameters once a step, and only where it does
@@ -258,6 +273,8 @@ class Search {
   const LeastTime least_;
   /// Seconds by Cuts::kind().
   std::map<unsigned, double> fastest_;
+  /// By Cuts::kind(), the meshes in a row that were no faster than one before.
+  std::map<unsigned, int> slower_;
   std::vector<Cuts> fitting_;
   std::vector<Candidate> found_;
   /// Whether `problem_` says more than that one candidate does not suit.
