@@ -380,16 +380,45 @@ FAULTS = {
             "{ log_work({.kind = Work::Kind::backward, .amount = weights}); }",
             "{ log_work({.kind = Work::Kind::memory, .amount = weights}); }"),
     },
-    ("tools/plan/search.cpp", "predicted_cuts"): {
+    ("tools/plan/search.cpp", "search"): {
         "tensor ranks leave the node": (
-            "divisors(ranks_ / options_.nodes)",
-            "divisors(ranks_)"),
-        "context ranks are tried where the batch has rows for all": (
-            "config_.data.batch_size % at_once == 0;",
-            "config_.data.batch_size < at_once;"),
+            "for (const int tensor : divisors(ranks_ / options_.nodes)) {",
+            "for (const int tensor : divisors(ranks_)) {"),
+        "context ranks are tried where fewer fit": (
+            "      fitting_.push_back(cuts);\n",
+            ""),
         "a pipeline has fewer micro-batches than stages": (
-            "if (one.data.accumulation_steps < cuts.pipeline) return false;",
-            "if (one.data.accumulation_steps > cuts.pipeline) return false;"),
+            "if (micro_batches_of(cuts) < cuts.pipeline) return;",
+            "if (micro_batches_of(cuts) > cuts.pipeline) return;"),
+        "rows that do not divide among the ranks are rounded down": (
+            "return config_.data.batch_size % at_once == 0 ?",
+            "return config_.data.batch_size > 0 ?"),
+        "no schedule but 1f1b is tried": (
+            "{.schedule = PipelineSchedule::zero_bubble},",
+            ""),
+        "gradients are reduced after each micro-batch": (
+            "if (outcome == Outcome::fits) return true;",
+            "if (outcome == Outcome::fits) found_.pop_back();"),
+        "experts are not shared out": (
+            "cuts.pipeline = pipeline, cuts.expert = expert;",
+            "cuts.pipeline = pipeline;"),
+        "nothing is computed again": (
+            'keys.emplace_back("sharding.activation_checkpointing=full");\n      consider_strategies(one, cuts, keys);',
+            'keys.emplace_back("sharding.activation_checkpointing=full");'),
+        "hsdp is left out next to cuts": (
+            'if (tries("hsdp", size)) return true;',
+            "if (size == 0) return true;"),
+    },
+    ("tools/plan/cuts.cpp", "search"): {
+        "zero_bubble waits as long as 1f1b": (
+            "before += forward + (fills ? 0.0 : backward);",
+            "before += forward + backward;"),
+        "the bound forgets the tensor ranks": (
+            "const double sharers = cuts.tensor * cuts.context;",
+            "const double sharers = cuts.context;"),
+        "the bound counts one micro-batch": (
+            "static_cast<double>(micro_batches) * work[rank]",
+            "work[rank]"),
     },
     ("tools/plan/figures.cpp", "predicted_cuts"): {
         "a step's exposed time is that of the first stage": (

@@ -18,7 +18,6 @@
 #include "tools/plan/figures.h"
 #include "tools/plan/plan.h"
 #include "tools/plan/predicted_trace.h"
-#include "tools/plan/search.h"
 
 namespace tessera {
 namespace {
@@ -198,47 +197,6 @@ TEST_CASE("prediction: a page, JSON and a trace name the axes and the bubble") {
   for (const char* const axis : {"axis tensor", "axis pipeline", "axis data"}) {
     INFO(axis);
     CHECK(tracks.contains(axis));
-  }
-}
-
-TEST_CASE("search: cuts are among the candidates, on the same batch") {
-  const Config config = small();
-  const PlanOptions options{.ranks = 4, .machine = slow_gpus(1e6)};
-  const std::vector<Candidate> all = search_strategies(config, options, {});
-  bool tensor = false, pipeline = false, chunks = false;
-  for (const Candidate& one : all) {
-    for (const std::string& key : one.keys) {
-      tensor = tensor || key == "sharding.tensor_parallel=4";
-      pipeline = pipeline || key == "sharding.pipeline_parallel=2";
-      chunks = chunks || key == "sharding.pipeline_chunks=2";
-      CHECK_THAT(key, !Catch::Contains("context"));  // the batch has rows for all ranks
-    }
-  }
-  CHECK(tensor);
-  CHECK(pipeline);
-  CHECK(chunks);
-  CHECK_THAT(search_table(all),
-             Catch::Contains("sharding.tensor_parallel=4 data.accumulation_steps=16"));
-}
-
-TEST_CASE("search: context ranks are for batches without a row for every rank") {
-  Config config = small();
-  config.data.batch_size = 1;
-  config.data.accumulation_steps = 1;
-  const PlanOptions options{.ranks = 2, .machine = slow_gpus(1e6)};
-  bool context = false;
-  for (const Candidate& one : search_strategies(config, options, {})) {
-    for (const std::string& key : one.keys) {
-      context = context || key == "sharding.context_parallel=2";
-    }
-  }
-  CHECK(context);
-}
-
-TEST_CASE("search: tensor ranks share a node") {
-  const PlanOptions options{.ranks = 4, .nodes = 2, .machine = slow_gpus(1e6)};
-  for (const Candidate& one : search_strategies(small(), options, {})) {
-    for (const std::string& key : one.keys) CHECK(key != "sharding.tensor_parallel=4");
   }
 }
 

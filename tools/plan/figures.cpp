@@ -89,15 +89,29 @@ StepTime time_of(const std::vector<StepMemory>& stages, std::size_t fullest,
 }
 
 /// Dry runs of one rank for each place along the pipeline, alike along all other axes: the fullest rank's
-/// parameters are those of its stage, but the stage with the most activations may be fuller.
+/// parameters are those of its stage, but the stage with the most activations may be fuller. Ends early, without a time,
+/// with the first that takes more than `bytes`.
 void run_stages(PlannedStrategy& figures, const ResolvedConfig& run, const Plan& plan,
-                const PlanOptions& options) {
+                const PlanOptions& options, std::optional<std::int64_t> bytes) {
   int& fullest = figures.prediction.fullest_rank;
   const int stage_ranks = options.ranks / plan.pipeline.shape.ranks;
   figures.first_rank = fullest % stage_ranks;
   std::vector<StepMemory>& stages = figures.stages;
+  const auto is_too_large = [&](const StepMemory& step) {
+    if (!bytes || step.account.total.peak <= *bytes) return false;
+    figures.step = step;
+    return true;
+  };
+  if (bytes && !plan.pipeline.has_several() && shape_of(run.model).experts.layers == 0) {
+    PlanOptions untimed = options;
+    untimed.machine.reset();
+    const StepMemory first =
+        step_of(run, plan, figures.first_rank, untimed, AssumedLoad::Kind::even);
+    if (is_too_large(first)) return;
+  }
   for (int rank = figures.first_rank; rank < options.ranks; rank += stage_ranks) {
     stages.push_back(step_of(run, plan, rank, options, AssumedLoad::Kind::even));
+    if (is_too_large(stages.back())) return;
   }
   auto place = static_cast<std::size_t>(fullest / stage_ranks);
   for (std::size_t other = 0; other < stages.size(); ++other) {
@@ -110,14 +124,23 @@ void run_stages(PlannedStrategy& figures, const ResolvedConfig& run, const Plan&
   }
 }
 
-PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan,
-                           const PlanOptions& options) {
+/// Without a time if a rank takes more than `bytes`.
+PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan, const PlanOptions& options,
+                           std::optional<std::int64_t> bytes) {
   PlannedStrategy figures{.name = variant_name(run.sharding)};
   const int replicas = plan.mesh.size_along({"replica"}), shards = plan.mesh.size_along({"shard"});
   if (replicas > 1 && shards > 1) figures.mesh = fmt::format("{} x {}", replicas, shards);
   figures.prediction =
       predict(plan, ranks_per_node_of(options), optimizer_bytes_per_element(run.config.optimizer));
-  run_stages(figures, run, plan, options);
+  if (bytes && figures.prediction.total.most > *bytes) return figures;
+  run_stages(figures, run, plan, options, bytes);
+  return figures;
+}
+
+/// With the bound of the peak.
+PlannedStrategy bounded_figures_of(const ResolvedConfig& run, const Plan& plan,
+                                   const PlanOptions& options) {
+  PlannedStrategy figures = figures_of(run, plan, options, {});
   if (run.sharding.expert_parallel > 1) {
     const int fullest = figures.prediction.fullest_rank;
     figures.peak_at_most =
@@ -146,6 +169,21 @@ std::int64_t expert_bytes_of(const LanguageModel& model, const ResolvedConfig& r
   return balanced_bytes(traffic, shape, tokens, data.accumulation_steps, recomputed);
 }
 
+/// The plan, without figures.
+PlanFigures plan_of(const Config& config, const PlanOptions& given) {
+  PlanFigures all{.options = given};
+  PlanOptions& options = all.options;
+  options.ranks = ranks_of(config, options);
+  check(options.nodes >= 1 && options.ranks % options.nodes == 0,
+        "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
+  all.run = on_ranks(resolve(with_batch_size(config, options.ranks)), options.ranks);
+  check_sharding(all.run, options.ranks);
+  check_model_keys(all.run);
+  all.model = make_model(all.run);
+  all.plan = make_plan(all.model->units(), all.run.sharding, machine_of(options));
+  return all;
+}
+
 bool has_figures(const PlanLine& line) {
   return line.figures.has_value();
 }
@@ -170,20 +208,17 @@ Config suited_to(const Config& config, const PlanOptions& options) {
   return suits ? config : variant_of(config, "fsdp");
 }
 
-PlanFigures plan_figures(const Config& config, const PlanOptions& given) {
-  PlanFigures all{.options = given};
-  PlanOptions& options = all.options;
-  options.ranks = ranks_of(config, options);
-  check(options.nodes >= 1 && options.ranks % options.nodes == 0,
-        "{} ranks cannot be spread evenly over {} nodes", options.ranks, options.nodes);
-  all.run = on_ranks(resolve(with_batch_size(config, options.ranks)), options.ranks);
-  check_sharding(all.run, options.ranks);
-  check_model_keys(all.run);
-  all.model = make_model(all.run);
-  all.plan = make_plan(all.model->units(), all.run.sharding, machine_of(options));
-  all.figures = figures_of(all.run, all.plan, options);
-  all.expert_bytes = expert_bytes_of(*all.model, all.run, options.ranks);
+PlanFigures plan_figures(const Config& config, const PlanOptions& options) {
+  PlanFigures all = plan_of(config, options);
+  all.figures = bounded_figures_of(all.run, all.plan, all.options);
+  all.expert_bytes = expert_bytes_of(*all.model, all.run, all.options.ranks);
   return all;
+}
+
+PlannedStrategy step_figures(const Config& config, const PlanOptions& options,
+                             std::optional<std::int64_t> bytes) {
+  const PlanFigures all = plan_of(config, options);
+  return figures_of(all.run, all.plan, all.options, bytes);
 }
 
 std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures) {
@@ -197,7 +232,7 @@ std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures) {
       describe_to_sharding(run);
       const Plan plan =
           make_plan(figures.model->units(), run.sharding, machine_of(figures.options));
-      one = figures_of(run, plan, figures.options);
+      one = bounded_figures_of(run, plan, figures.options);
       one.name = name;
       one.stages.clear();
     } catch (const Error& error) {

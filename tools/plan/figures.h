@@ -36,7 +36,7 @@ struct PlannedStrategy {
   std::string mesh;
   Prediction prediction;
   /// The dry run of the fullest rank, by the CPU's kernels. With expert_parallel all experts get
-  /// equally many rows. No value if there is a problem.
+  /// equally many rows. No value if there is a problem, or from step_figures() without a step.
   std::optional<StepMemory> step;
   /// With time: the dry runs of StepTime::stages, and the rank of the first.
   std::vector<StepMemory> stages;
@@ -76,6 +76,12 @@ Config suited_to(const Config& config, const PlanOptions& options);
 
 /// Raises Error as plan() does, and for strategy single on several ranks.
 PlanFigures plan_figures(const Config& config, const PlanOptions& options);
+
+/// The figures of the configured strategy without peak_at_most. If a rank takes more than `bytes`, there is no time. If
+/// parameters, gradients, optimizer state and slots alone take more, there is no step either. Raises Error as
+/// plan_figures() does.
+PlannedStrategy step_figures(const Config& config, const PlanOptions& options,
+                             std::optional<std::int64_t> bytes);
 
 /// The same configuration under every strategy, in the order of strategy_variants().
 std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures);

@@ -3,25 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <tuple>
 
-#include "models/transformer_shape.h"
 #include "runtime/check.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/byte_unit.h"
+#include "tools/plan/cuts.h"
 #include "tools/plan/figures.h"
 #include "tools/train/lengths.h"
 
 namespace tessera {
 namespace {
 
-/// The sizes of the cuts next to a strategy.
-struct Cuts {
-  int tensor = 1, context = 1, pipeline = 1, expert = 1;
-  /// Stages of each rank: several are for the schedule interleaved.
-  int chunks = 1;
-
-  int ranks_of_a_copy() const { return tensor * context * pipeline; }
-  bool any() const { return ranks_of_a_copy() * expert > 1; }
+/// Cuts, and a lower bound of the time of a step with them.
+struct BoundedCuts {
+  Cuts cuts;
+  double least_seconds = 0.0;
 };
 
 std::vector<int> divisors(std::int64_t number) {
@@ -32,22 +33,24 @@ std::vector<int> divisors(std::int64_t number) {
   return found;
 }
 
-std::vector<std::string> keys_of(const Cuts& cuts, std::int64_t micro_batches) {
-  std::vector<std::string> keys;
-  const auto add = [&](const char* name, int size) {
-    if (size > 1) keys.push_back(fmt::format("sharding.{}={}", name, size));
-  };
-  add("tensor_parallel", cuts.tensor);
-  add("context_parallel", cuts.context);
-  add("pipeline_parallel", cuts.pipeline);
-  if (cuts.chunks > 1) keys.emplace_back("sharding.pipeline_schedule=interleaved");
-  add("pipeline_chunks", cuts.chunks);
-  add("expert_parallel", cuts.expert);
-  if (cuts.ranks_of_a_copy() > 1) {
-    keys.push_back(fmt::format("data.accumulation_steps={}", micro_batches));
-  }
-  return keys;
+/// The schedules for so many stages, and the chunks of each.
+std::vector<Cuts> schedules_of(int stages) {
+  if (stages == 1) return {{}};
+  return {{.schedule = PipelineSchedule::zero_bubble},
+          {.schedule = PipelineSchedule::interleaved, .chunks = 4},
+          {.schedule = PipelineSchedule::interleaved, .chunks = 2},
+          {.schedule = PipelineSchedule::one_forward_one_backward},
+          {.schedule = PipelineSchedule::gpipe}};
 }
+
+Config without_cuts(Config config) {
+  config.data.rows_per_rank = 0;
+  Cuts{}.apply(config.sharding);
+  return config;
+}
+
+/// A kind of cuts is left after so many meshes in a row, by their least time, that are no faster.
+constexpr int kPatience = 6;
 
 class Search {
  public:
@@ -55,35 +58,28 @@ class Search {
       : options_(options),
         bytes_(bytes),
         ranks_(options.ranks > 0 ? options.ranks : static_cast<int>(config.runtime.ranks)),
-        config_(with_batch_size(config, ranks_)),
-        shape_(shape_of(resolve(config_).model)) {
-    config_.data.rows_per_rank = 0;
-    set_cuts(config_, {});
-    const std::int64_t at_once = config_.data.accumulation_steps * batch_ranks(config_, ranks_);
-    rows_ = std::max<std::int64_t>(1, config_.data.batch_size / at_once);
-  }
+        config_(without_cuts(with_batch_size(config, ranks_))),
+        rows_(std::max<std::int64_t>(
+            1, config_.data.batch_size / (config_.data.accumulation_steps * ranks_))),
+        run_(resolve(config_)),
+        model_(make_model(run_)),
+        least_(model_->units(), model_->shape(), rows_, config_.data.sequence_length,
+               config_.sharding.pipeline_stages) {}
 
   std::vector<Candidate> run() {
-    for (const std::string& name : strategy_variants()) {
-      if (name != "hsdp") consider(config_, {.strategy = name});
-    }
-    for (const int size : divisors(ranks_)) {
-      if (size == 1 || size == ranks_) continue;
-      Config one = config_;
-      one.sharding.shard_size = size;
-      consider(one, {.strategy = "hsdp", .shard_size = size});
-    }
-    const std::int64_t at_once = rows_ * config_.data.accumulation_steps * ranks_;
-    suits_without_ = !found_.empty() && config_.data.batch_size % at_once == 0;
-    for (const int tensor : divisors(ranks_ / options_.nodes)) {
-      for (const int pipeline : divisors(ranks_ / tensor)) {
-        for (const int expert : divisors(std::max<std::int64_t>(1, shape_.experts.count))) {
-          for (const int chunks : {1, 2}) {
-            if (chunks > 1 && pipeline == 1) continue;
-            consider_contexts(
-                {.tensor = tensor, .pipeline = pipeline, .expert = expert, .chunks = chunks});
-          }
-        }
+    for (const BoundedCuts& one : options_in_turn()) {
+      const unsigned kind = one.cuts.kind();
+      if (slower_[kind] == kPatience || one.least_seconds >= fastest_of(kind) ||
+          fits_with_fewer(one.cuts)) {
+        continue;
+      }
+      const double before = fastest_of(kind);
+      const std::size_t found = found_.size();
+      consider_cuts(one.cuts);
+      if (fastest_of(kind) < before) {
+        slower_[kind] = 0;
+      } else if (found_.size() > found) {
+        ++slower_[kind];
       }
     }
     check(!found_.empty(), "{}", problem_);
@@ -94,84 +90,195 @@ class Search {
   }
 
  private:
-  static void set_cuts(Config& config, const Cuts& cuts) {
-    ShardingConfig& sharding = config.sharding;
-    sharding.tensor_parallel = cuts.tensor;
-    sharding.context_parallel = cuts.context;
-    sharding.pipeline_parallel = cuts.pipeline;
-    sharding.expert_parallel = cuts.expert;
-    sharding.pipeline_chunks = cuts.chunks;
-    sharding.pipeline_schedule = cuts.chunks > 1 ? PipelineSchedule::interleaved
-                                                 : PipelineSchedule::one_forward_one_backward;
-    if (cuts.pipeline == 1) sharding.pipeline_stages.clear();
+  /// The cuts that suit the batch, the fewest context ranks first, then by their least time. No cut is the first.
+  std::vector<BoundedCuts> options_in_turn() {
+    std::vector<BoundedCuts> all;
+    const auto add = [&](const Cuts& cuts) {
+      if (micro_batches_of(cuts) < cuts.pipeline) return;
+      try {
+        all.push_back({cuts, least_of(cuts, false)});
+      } catch (const Error&) {
+        // There are fewer parts of the model than stages.
+      }
+    };
+    for (const int tensor : divisors(ranks_ / options_.nodes)) {
+      for (const int pipeline : divisors(ranks_ / tensor)) {
+        const int data_ranks = ranks_ / (tensor * pipeline);
+        for (const int expert :
+             divisors(std::max<std::int64_t>(1, model_->shape().experts.count))) {
+          for (const int context : divisors(data_ranks)) {
+            if (data_ranks % (context * expert) != 0) continue;
+            for (Cuts cuts : schedules_of(pipeline)) {
+              cuts.tensor = tensor, cuts.context = context;
+              cuts.pipeline = pipeline, cuts.expert = expert;
+              add(cuts);
+            }
+          }
+        }
+      }
+    }
+    std::stable_sort(all.begin(), all.end(), [](const BoundedCuts& a, const BoundedCuts& b) {
+      return std::tuple(a.cuts.context, a.cuts.any(), a.least_seconds) <
+             std::tuple(b.cuts.context, b.cuts.any(), b.least_seconds);
+    });
+    if (all.empty() || all.front().cuts.any()) note_uneven_batch();
+    return all;
   }
 
-  /// More context ranks send more, so the fewest that suit and fit are enough. Without any cut that is for run()
-  /// to say: `suits_without_` is whether a strategy did.
-  void consider_contexts(Cuts cuts) {
-    for (const int context : divisors(ranks_ / (cuts.tensor * cuts.pipeline))) {
-      cuts.context = context;
-      if (cuts.any() ? consider_cuts(cuts) : suits_without_) return;
-    }
+  /// 0: the batch does not divide.
+  std::int64_t micro_batches_of(const Cuts& cuts) const {
+    const std::int64_t at_once = rows_ * (ranks_ / cuts.ranks_of_a_copy());
+    return config_.data.batch_size % at_once == 0 ? config_.data.batch_size / at_once : 0;
   }
 
-  bool consider_cuts(const Cuts& cuts) {
-    const int data_ranks = ranks_ / (cuts.tensor * cuts.pipeline);
-    const int batch_ranks = data_ranks / cuts.context;
-    const std::int64_t batch = config_.data.batch_size;
-    if (data_ranks % (cuts.context * cuts.expert) != 0 || batch % (rows_ * batch_ranks) != 0) {
-      return false;
+  void note_uneven_batch() {
+    const std::string uneven = uneven_batch(on_ranks(run_, ranks_), ranks_);
+    if (!uneven.empty()) problem_ = uneven, has_reason_ = true;
+  }
+
+  /// Cores that other ranks leave idle may compute faster than the rates, so on CPUs there is no bound.
+  double least_of(const Cuts& cuts, bool recomputes) const {
+    const MachineRates& machine = *options_.machine;
+    const ComputeRates& rates =
+        machine.compute_of(ranks_ / options_.nodes, run_.sharding.compute_dtype);
+    const double seconds = least_.seconds(cuts, micro_batches_of(cuts), recomputes, rates);
+    return machine.cores > 0 ? 0.0 : seconds;
+  }
+
+  /// The fastest candidate so far with no other cuts than these. One that needs more cuts and is slower is not worth
+  /// them.
+  double fastest_of(unsigned kind) const {
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const auto& [other, seconds] : fastest_) {
+      if ((other & kind) == other) fastest = std::min(fastest, seconds);
     }
+    return fastest;
+  }
+
+  /// More context ranks send more, so the fewest that fit without recomputation are enough.
+  bool fits_with_fewer(const Cuts& cuts) const {
+    return std::any_of(fitting_.begin(), fitting_.end(), [&](Cuts fewer) {
+      fewer.context = cuts.context;
+      return fewer == cuts;
+    });
+  }
+
+  void consider_cuts(const Cuts& cuts) {
     Config one = config_;
-    one.data.accumulation_steps = batch / (rows_ * batch_ranks);
-    if (one.data.accumulation_steps < cuts.pipeline) return false;
-    set_cuts(one, cuts);
-    const auto keys = keys_of(cuts, one.data.accumulation_steps);
+    one.data.accumulation_steps = micro_batches_of(cuts);
+    cuts.apply(one.sharding);
+    std::vector<std::string> keys = cuts.keys();
+    if (cuts.ranks_of_a_copy() > 1) {
+      keys.push_back(fmt::format("data.accumulation_steps={}", one.data.accumulation_steps));
+    }
+    constexpr CheckpointingPolicy kFull = {.first = 0, .every = 1};
+    if (consider_strategies(one, cuts, keys)) {
+      fitting_.push_back(cuts);
+      return;
+    }
+    if (bytes_ && one.sharding.activation_checkpointing != kFull &&
+        least_of(cuts, true) < fastest_of(cuts.kind())) {
+      one.sharding.activation_checkpointing = kFull;
+      keys.emplace_back("sharding.activation_checkpointing=full");
+      consider_strategies(one, cuts, keys);
+    }
+  }
+
+  /// Without cuts every strategy and mesh. With cuts zero1, which gathers parameters once a step, and only where it does
+  /// not fit fsdp and, across nodes, hsdp on the fewest ranks that fit.
+  bool consider_strategies(const Config& config, const Cuts& cuts,
+                           const std::vector<std::string>& keys) {
+    const int data_ranks = ranks_ / (cuts.tensor * cuts.pipeline);
+    const auto tries = [&](const std::string& name, int shard_size) {
+      Config one = config;
+      one.sharding.shard_size = shard_size;
+      return consider_reductions(
+          one, {.strategy = name, .shard_size = shard_size, .cuts = cuts, .keys = keys});
+    };
     bool fits = false;
-    for (const char* const strategy : {"ddp", "zero1", "fsdp"}) {
-      if ((data_ranks == 1) != (std::string_view(strategy) == "ddp")) continue;
-      fits = consider(one, {.strategy = strategy, .keys = keys}) || fits;
+    if (!cuts.any()) {
+      for (const std::string& name : strategy_variants()) {
+        if (name != "hsdp") fits = tries(name, 0) || fits;
+      }
+      for (const int size : divisors(data_ranks)) {
+        if (size > 1 && size < data_ranks) fits = tries("hsdp", size) || fits;
+      }
+      return fits;
+    }
+    if (tries(data_ranks == 1 ? "ddp" : "zero1", 0)) return true;
+    if (data_ranks == 1) return false;
+    fits = tries("fsdp", 0);
+    const int on_node = ranks_ / options_.nodes / cuts.tensor;
+    for (const int size : divisors(data_ranks)) {
+      if (options_.nodes == 1 || size < std::max(2, on_node) || size == data_ranks) continue;
+      if (tries("hsdp", size)) return true;
     }
     return fits;
   }
 
-  /// Returns whether the candidate suits and fits.
-  bool consider(const Config& config, Candidate candidate) {
+  /// Gradients that are reduced once send less than those of every micro-batch. They are whole, as those of ddp and zero1
+  /// are in any case. Returns whether the candidate suits and fits.
+  bool consider_reductions(const Config& config, const Candidate& candidate) {
+    if (config.data.accumulation_steps > 1 && config.train.elastic == 0 &&
+        config.sharding.reduce == ReduceAfter::every_micro_batch) {
+      Config once = config;
+      once.sharding.reduce = ReduceAfter::last_micro_batch;
+      Candidate one = candidate;
+      one.keys.emplace_back("sharding.reduce=last_micro_batch");
+      const Outcome outcome = consider(once, std::move(one));
+      const bool is_whole = candidate.strategy == "ddp" || candidate.strategy == "zero1";
+      if (outcome == Outcome::fits) return true;
+      if (outcome == Outcome::too_large && is_whole) return false;
+    }
+    return consider(config, candidate) == Outcome::fits;
+  }
+
+  enum class Outcome { fits, too_large, unsuitable };
+
+  Outcome consider(const Config& config, Candidate candidate) {
     try {
       const PlannedStrategy figures =
-          plan_figures(variant_of(config, candidate.strategy), options_).figures;
-      if (!figures.time) return false;
-      if (bytes_ && figures.peak() > *bytes_) {
-        too_large_ = true;
+          step_figures(variant_of(config, candidate.strategy), options_, bytes_);
+      if (bytes_ && (!figures.step || figures.peak() > *bytes_)) {
+        has_reason_ = true;
         problem_ =
             "no strategy fits the memory; --memory without --search names a change that does";
-        return false;
+        return Outcome::too_large;
       }
+      if (!figures.time) return Outcome::unsuitable;
       const Timeline& timeline = figures.time->timeline;
       candidate.peak = figures.peak();
       candidate.step_seconds = timeline.seconds;
       candidate.exposed_seconds = timeline.exposed;
       candidate.bubble = timeline.bubble / timeline.seconds;
       candidate.limit = timeline.limit();
+      const auto [best, is_first] = fastest_.emplace(candidate.cuts.kind(), timeline.seconds);
+      if (!is_first) best->second = std::min(best->second, timeline.seconds);
       found_.push_back(std::move(candidate));
-      return true;
+      return Outcome::fits;
     } catch (const Error& error) {
-      if (found_.empty() && !too_large_) problem_ = error.what();
-      return false;
+      if (!has_reason_) problem_ = error.what();
+      return Outcome::unsuitable;
     }
   }
 
   const PlanOptions options_;
   const std::optional<std::int64_t> bytes_;
   const int ranks_;
-  Config config_;
-  const TransformerShape shape_;
+  const Config config_;
   /// The rows of a rank in a micro-batch.
-  std::int64_t rows_ = 1;
-  bool suits_without_ = false;
+  const std::int64_t rows_;
+  const ResolvedConfig run_;
+  const std::unique_ptr<LanguageModel> model_;
+  const LeastTime least_;
+  /// Seconds by Cuts::kind().
+  std::map<unsigned, double> fastest_;
+  /// By Cuts::kind(), the meshes in a row that were no faster than one before.
+  std::map<unsigned, int> slower_;
+  std::vector<Cuts> fitting_;
   std::vector<Candidate> found_;
-  /// Whether a candidate suits the ranks, but not the memory.
-  bool too_large_ = false;
+  /// Whether `problem_` says more than that one candidate does not suit.
+  bool has_reason_ = false;
   std::string problem_ = "no strategy suits the ranks";
 };
 
@@ -202,6 +309,25 @@ std::string search_table(const std::vector<Candidate>& candidates) {
     if (!one.keys.empty()) text += fmt::format("  {}\n", fmt::join(one.keys, " "));
   }
   return text;
+}
+
+std::string search_json(const std::vector<Candidate>& candidates) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const Candidate& one : candidates) {
+    all.push_back({{"strategy", one.strategy},
+                   {"shard_size", one.shard_size},
+                   {"tensor", one.cuts.tensor},
+                   {"context", one.cuts.context},
+                   {"pipeline", one.cuts.pipeline},
+                   {"expert", one.cuts.expert},
+                   {"keys", one.keys},
+                   {"peak", one.peak},
+                   {"step_seconds", one.step_seconds},
+                   {"exposed_seconds", one.exposed_seconds},
+                   {"bubble", one.bubble},
+                   {"limit", one.limit}});
+  }
+  return nlohmann::ordered_json{{"program", "search"}, {"candidates", all}}.dump();
 }
 
 }  // namespace tessera

@@ -63,9 +63,10 @@ void add_plan(Command& app) {
       .option("--trace", options->trace,
               "Also write the predicted step as a Chrome trace; with --machine")
       .type("FILE.json");
-  command.flag("--search", options->search,
-               "Instead print every strategy, mesh and cut, the fastest first; with --machine, and "
-               "with --memory those that fit");
+  command.flag(
+      "--search", options->search,
+      "Instead print strategies, meshes and cuts for one number of ranks, the fastest first; "
+      "with --machine, and with --memory those that fit");
   command.flag("--json", options->json, "Print the figures as one line of JSON");
   command.runs([options] {
     // The page compares every strategy in any case, and `single` suits one rank only.
@@ -75,21 +76,22 @@ void add_plan(Command& app) {
         options->ranks.empty() ? std::vector{0} : parse_rank_counts(options->ranks);
     check(options->trace.empty() || ranks.size() == 1,
           "--trace draws the step of one number of ranks, and --ranks has {}", ranks.size());
+    check(!options->search || ranks.size() == 1,
+          "--search is for one number of ranks, and --ranks has {}", ranks.size());
     if (!options->machine.empty()) options->plan.machine = load_machine(options->machine);
     if (ranks.size() == 1) options->plan.ranks = ranks.front();
-    if (options->json) {
+    const auto bytes =
+        options->memory.empty() ? std::nullopt : std::optional(parse_memory(options->memory));
+    if (options->search) {
+      const auto found = search_strategies(config, options->plan, bytes);
+      std::cout << (options->json ? search_json(found) + "\n" : search_table(found)) << std::flush;
+    } else if (options->json) {
       std::cout << plan_json(config, ranks, options->plan) << std::endl;
     } else if (ranks.size() > 1) {
       std::cout << plan_sweep(config, ranks, options->plan) << std::flush;
     } else {
-      const auto bytes =
-          options->memory.empty() ? std::nullopt : std::optional(parse_memory(options->memory));
-      if (options->search) {
-        std::cout << search_table(search_strategies(config, options->plan, bytes));
-      } else {
-        std::cout << plan(config, options->plan);
-        if (bytes) std::cout << advice_text(memory_advice(config, options->plan, *bytes), *bytes);
-      }
+      std::cout << plan(config, options->plan);
+      if (bytes) std::cout << advice_text(memory_advice(config, options->plan, *bytes), *bytes);
       std::cout << std::flush;
     }
     if (!options->trace.empty()) write_predicted_trace(config, options->plan, options->trace);
