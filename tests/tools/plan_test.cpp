@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "sharding/plan/crossing.h"
+#include "sharding/plan/footprint.h"
 #include "tools/config/sharding_options.h"
 #include "tools/measure/workload.h"
 #include "tools/train/resolve.h"

@@ -105,7 +105,7 @@ std::vector<Variant> tensor_variants() {
 /// Four ranks have two heads of keys.
 std::vector<Variant> shared_head_variants() {
   std::vector<Variant> variants = {{"single", 1}, {"zero3", 3}, {"fsdp_flat", 2}};
-  for (const char* strategy : {"ddp", "zero1", "zero3", "fsdp", "fsdp_flat"}) {
+  for (const char* strategy : {"ddp", "zero3", "fsdp_flat"}) {
     variants.push_back({.strategy = strategy, .ranks = 4, .tensor_parallel = 4});
   }
   variants.push_back({.strategy = "fsdp", .ranks = 8, .tensor_parallel = 4});
@@ -131,7 +131,7 @@ std::vector<Variant> expert_variants() {
 /// Ranks that share out the channels inside experts, and a head of keys, next to ranks that share out experts.
 std::vector<Variant> divided_expert_variants() {
   std::vector<Variant> variants = {{"single", 1}, {"fsdp", 3}};
-  for (const char* strategy : {"ddp", "zero1", "zero3", "fsdp", "fsdp_flat"}) {
+  for (const char* strategy : {"ddp", "zero3", "fsdp_flat"}) {
     variants.push_back(
         {.strategy = strategy, .ranks = 4, .expert_parallel = 2, .tensor_parallel = 2});
   }
@@ -271,7 +271,6 @@ TEST_CASE(
 }
 
 TEST_CASE("heads of keys that ranks share have the same bits after any change of ranks", "[cpu]") {
-  check_reshards("llama3-mini", shared_head_variants());
   check_reshards("llama3-mini", shared_head_variants(), [](Config& config) {
     config.data.sequence_length = 8;
     config.sharding.grid = 4;  // copies of heads, and rows of padding
