@@ -103,7 +103,9 @@ void run(const Inputs& in, const std::shared_ptr<TensorAxis>& axis, Results& res
       route(logits, {.experts_per_token = k, .weights = RouterWeights::softmax, .bias = {}});
   const Variable y = experts(x, routing, gate_up.parameter, down.parameter, in.options, residual);
   backward(y, rows_of(in.dy));
+  const bool writes_rows = axis == nullptr || axis->shares_rows() || axis->rank() == 0;
   const auto write_rows = [&](Values& all, const Tensor& of_rank) {
+    if (!writes_rows) return;
     const Values values = to_doubles(of_rank);
     std::copy(values.begin(), values.end(), all.begin() + first * C);
   };
