@@ -164,15 +164,17 @@ Tensor near_keys(const Pass& pass, const Tensor& ids, const Tensor& starts,
 /// The same for pieces of rows that ranks share out, near keys included.
 void place_pieces(Pass& pass, const Tensor& ids, const Tensor& starts,
                   const TransformerShape& shape, const TokenCut& cut) {
-  const Tensor row_starts = starts_or_rows(starts, ids);
-  check_starts(row_starts, ids);
-  pass.document_positions = positions_in_pieces(row_starts, cut);
-  if (starts.defined()) pass.first_key = first_keys_in_pieces(starts, cut, 0, 0);
+  if (starts.defined()) {
+    check_starts(starts, ids);
+    pass.first_key = first_keys_in_pieces(starts, cut, 0, 0);
+  }
+  pass.document_positions = positions_in_pieces(ids.shape(), starts, cut);
   pass.first_key_near = pass.first_key;
   const Near near(shape);
   const std::int64_t reach = near.chunk + near.window;
   if (reach > 0 && pass.row_tokens > reach) {
-    pass.first_key_near = first_keys_in_pieces(row_starts, cut, near.chunk, near.window);
+    pass.first_key_near =
+        first_keys_in_pieces(starts_or_rows(starts, ids), cut, near.chunk, near.window);
   }
 }
 

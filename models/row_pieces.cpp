@@ -7,9 +7,10 @@
 
 namespace tessera {
 
-Tensor positions_in_pieces(const Tensor& starts, const TokenCut& cut) {
-  const std::int64_t tokens = starts.size(1), batch = starts.size(0) / cut.pieces();
-  std::vector<std::int32_t> positions = starts.to_vector<std::int32_t>();
+Tensor positions_in_pieces(const Shape& pieces, const Tensor& starts, const TokenCut& cut) {
+  const std::int64_t tokens = pieces[1], batch = pieces[0] / cut.pieces();
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(pieces.numel()));
+  if (starts.defined()) positions = starts.to_vector<std::int32_t>();  // the host waits for a GPU
   for (std::int64_t i = 0; i < std::ssize(positions); ++i) {
     const std::int64_t piece = i / (batch * tokens);
     const std::int64_t place = cut.place_of(piece) * tokens + i % tokens;
@@ -19,7 +20,7 @@ Tensor positions_in_pieces(const Tensor& starts, const TokenCut& cut) {
           position, place);
     position = static_cast<std::int32_t>(place) - position;
   }
-  return Tensor::from(positions, starts.shape());
+  return Tensor::from(positions, pieces);
 }
 
 Tensor first_keys_in_pieces(const Tensor& starts, const TokenCut& cut, std::int64_t chunk,

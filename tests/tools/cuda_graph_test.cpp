@@ -231,6 +231,52 @@ TEST_CASE("graph: two ranks of NCCL have the bits of queued steps") {
     config.sharding.communicator = CommunicatorKind::nccl;
   });
 }
+
+namespace {
+
+/// Two data ranks under fsdp, of so many tensor or context ranks each.
+void share_out(Config& config, std::int64_t tensor_ranks, std::int64_t context_ranks) {
+  config.runtime.ranks = static_cast<int>(2 * tensor_ranks * context_ranks);
+  config.sharding.strategy = StrategyKind::fsdp;
+  config.sharding.tensor_parallel = tensor_ranks;
+  config.sharding.context_parallel = context_ranks;
+  config.sharding.communicator = CommunicatorKind::nccl;
+}
+
+}  // namespace
+
+TEST_CASE("graph: tensor ranks have the bits of queued steps") {
+  const emulation::DeviceOptionsGuard gpus(with_gpus(4));
+  const char* const preset = GENERATE("gpt2-mini", "llama3-mini", "qwen3-moe-mini");
+  CAPTURE(preset);
+  check_same_bits([&](Config& config) {
+    config.model = test::tiny_model(preset, 8);
+    if (config.model.preset == "gpt2-mini") config.model.dropout = 0.2;
+    if (config.model.preset == "llama3-mini") config.sharding.grid = 2;
+    share_out(config, 2, 1);
+  });
+}
+
+TEST_CASE("graph: context ranks have the bits of queued steps") {
+  const emulation::DeviceOptionsGuard gpus(with_gpus(4));
+  const KeyExchange exchange = GENERATE(KeyExchange::gather, KeyExchange::heads);
+  check_same_bits([&](Config& config) {
+    config.model.dropout = 0.2;
+    config.sharding.grid = exchange == KeyExchange::gather ? 2 : 0;
+    config.sharding.context_exchange = exchange;
+    share_out(config, 1, 2);
+  });
+}
+
+TEST_CASE("graph: stages of a pipeline are refused, with the remedy") {
+  const emulation::DeviceOptionsGuard gpus(with_gpus(2));
+  const TemporaryDirectory folder;
+  Config config = short_run(folder);
+  config.runtime.graph = true;
+  config.runtime.ranks = config.sharding.pipeline_parallel = 2;
+  config.sharding.communicator = CommunicatorKind::nccl;
+  CHECK_THROWS_WITH(train(config), Contains("set sharding.pipeline_parallel=1"));
+}
 #endif
 
 TEST_CASE("graph: a step that the host takes part in is refused, with the remedy") {

@@ -1160,6 +1160,11 @@ GRAPH_FAULTS = {
             "RandomStream(at.seed, site, numbers.step, at.micro_batch)",
             "RandomStream(at.seed, site, at.step + 0 * numbers.step, at.micro_batch)"),
     },
+    ("models/decoder.cpp", "cuda_graph"): {
+        "the host asks for the starts of rows that are a document each": (
+            "positions_in_pieces(ids.shape(), starts, cut)",
+            "positions_in_pieces(ids.shape(), starts_or_rows(starts, ids), cut)"),
+    },
     ("tools/train/graphed_step.cpp", "cuda_graph"): {
         "a graph reads the batch of its capture": (
             "  if (!place.defined()) place = Tensor::empty(values.shape(), values.dtype());\n",
@@ -1201,8 +1206,28 @@ GRAPH_FAULTS = {
     },
 }
 
-# ---- memory and the host's calls, on the emulated GPU
+# ---- messages, memory and the host's calls, on the emulated GPU
 GPU_FAULTS = {
+    ("sharding/strategy/context_exchange.cpp", "cut_sessions"): {
+        "keys travel before they are computed": (
+            "  keys_.wait(filled);\n",
+            ""),
+    },
+    ("sharding/strategy/tensor_ranks.cpp", "cut_sessions"): {
+        "sums of tensor ranks run next to computation": (
+            "  group_->reduce_scatter({part}, {whole}, context().compute_stream(), \"sums of tensor ranks\");\n",
+            "  group_->reduce_scatter({part}, {whole}, communication_stream(), \"sums of tensor ranks\");\n"),
+    },
+    ("sharding/strategy/expert_axis.cpp", "cut_sessions"): {
+        "rows travel to experts before they are computed": (
+            "  stream_.wait(context().compute_stream().record());\n  return group_->all_to_all_parts",
+            "  return group_->all_to_all_parts"),
+    },
+    ("sharding/strategy/pipeline_channels.cpp", "cut_sessions"): {
+        "a stage sends before it has computed": (
+            "  channel.stream.wait(context().compute_stream().record());\n",
+            ""),
+    },
     ("runtime/allocator.cpp", "emulated_memory_limit"): {
         "a freed block is not joined with the one after it": (
             "next != nullptr && next->is_free",

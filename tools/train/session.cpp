@@ -83,17 +83,10 @@ void TrainingSession::check_graph() const {
             "offloaded state is updated by the host; set sharding.offload=none");
   refuse_if(config.sharding.expert_parallel > 1,
             "the host reads the sizes of the experts' messages; set sharding.expert_parallel=1");
-  refuse_if(config.sharding.tensor_parallel > 1 || config.sharding.grid > 0,
-            "tensor ranks, and sums in the parts of a grid, have not been captured; set "
-            "sharding.tensor_parallel=1 and sharding.grid=0");
   refuse_if(config.sharding.check_replicas > 0,
             "the host compares the replicas within a step; set sharding.check_replicas=0");
   refuse_if(config.train.profile.last > 0,
             "a graph has no spans to profile; leave train.profile out");
-  refuse_if(
-      strategy_->plan().cuts_rows(),
-      "the host makes the positions of the pieces of rows; set sharding.context_parallel=1 and "
-      "sharding.grid=0");
   refuse_if(run_.document_token.has_value(),
             "the host reads where documents start; leave data.document_token out");
   const Routers* const routers = model_->routers();
