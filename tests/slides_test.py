@@ -40,8 +40,8 @@ class Deck(html.parser.HTMLParser):
 
 
 class SyllabusTest(unittest.TestCase):
-    def test_there_are_eight_lectures_with_each_assignment_once(self):
-        self.assertEqual(len(slides.LECTURES), 8)
+    def test_there_are_nine_lectures_with_each_assignment_once(self):
+        self.assertEqual(len(slides.LECTURES), 9)
         numbers = [number for _, _, tasks in slides.LECTURES for number in tasks]
         self.assertEqual(sorted(numbers), [one.number for one in slides.assignments()])
 
@@ -83,7 +83,7 @@ class DeckTest(unittest.TestCase):
         forms = [form for form, _, _ in deck.slides]
         chapters = [name for _, chapters, _ in slides.LECTURES for name in chapters]
         self.assertIn(f"{len(forms)} slides", run.stdout)
-        self.assertEqual((forms.count("title"), forms.count("tasks")), (8, 8))
+        self.assertEqual((forms.count("title"), forms.count("tasks")), (9, 9))
         self.assertEqual((forms.count("question"), forms.count("takeaways")), (len(chapters), len(chapters)))
         figures = sum(len(slides.FIGURE.findall(slides.chapter(name))) for name in chapters)
         self.assertEqual(sum(images for form, _, images in deck.slides if form == "figure"), figures)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""slides.py: a course of eight lectures, made from the chapters of the book.
+"""slides.py: a course of nine lectures, made from the chapters of the book.
 
   tools/slides.py syllabus         the lectures with their chapters, minutes of reading and assignments
   tools/slides.py deck --into DIR  writes DIR/slides.html: questions, figures, takeaways, assignments
@@ -27,7 +27,9 @@ LECTURES = [
     ("ZeRO", ["zero"], [4, 5, 6]),
     ("FSDP", ["fsdp"], [7]),
     ("HSDP and experts", ["hsdp", "expert_parallelism"], [8, 9]),
-    ("A step and its time", ["sharding_step", "time", "choosing", "checkpoints"], [11, 12, 18]),
+    ("A step and its time", ["sharding_step", "time", "choosing"], [11, 12]),
+    ("The cuts of the largest models", ["beyond", "tensor_parallelism", "context_parallelism", "pipeline_parallelism",
+                                        "grid", "checkpoints"], [18, 19, 20, 21]),
     ("Kernels", ["kernels", "emulation", "kernels/norm_ladder", "kernels/matmul_ladder",
                  "kernels/softmax_ladder", "kernels/attention_ladder"], [13, 14, 15, 16]),
 ]
@@ -126,7 +128,7 @@ def slides():
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Tessera: eight lectures</title>
+<title>Tessera: nine lectures</title>
 <style>
 :root { color-scheme: light dark; }
 body { margin: 0; font: 3.2vmin/1.4 Helvetica, Arial, sans-serif; background: Canvas; color: CanvasText; }
