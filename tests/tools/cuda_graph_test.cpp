@@ -274,6 +274,7 @@ TEST_CASE("graph: stages of a pipeline are refused, with the remedy") {
   Config config = short_run(folder);
   config.runtime.graph = true;
   config.runtime.ranks = config.sharding.pipeline_parallel = 2;
+  config.sharding.strategy = StrategyKind::ddp;
   config.sharding.communicator = CommunicatorKind::nccl;
   CHECK_THROWS_WITH(train(config), Contains("set sharding.pipeline_parallel=1"));
 }
