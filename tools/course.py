@@ -7,8 +7,10 @@
                                           status is 0 if all pass. FILE gets the results for Gradescope
   tools/course.py hint N [WHICH]          one hint: the first, or another one
   tools/course.py solution N --into DIR   writes the reference solution
-  tools/course.py verify [N...]           for the authors: the solution passes, the empty file fails, and each wrong
-                                          solution fails with the line that it should
+  tools/course.py verify [--sample] [N...]
+                                          for the authors: the solution passes, the empty file fails, and each wrong
+                                          solution fails with the line that it should. A sample has the solution and
+                                          one wrong solution
 
 An assignment is a folder of examples/course/ with assignment.toml, task.md and, unless it is a rung of the ladder, its
 solution (tools/course/assignment.py).
@@ -95,8 +97,9 @@ def hint(one, which):
         print(f"The next one: tools/course.py hint {one.number} {which + 1}")
 
 
-def verify(one):
-    """What the grader says of the solution, the empty file and the wrong solutions: text, and whether it is right."""
+def verify(one, sample):
+    """What the grader says of the solution, the empty file and the wrong solutions: text, and whether it is right.
+    A sample has the solution and one of the wrong ones."""
     def results_of(text):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / one.file
@@ -108,6 +111,8 @@ def verify(one):
              ("the empty file fails", one.start(), bool)]
     cases += [(wrong["title"], one.wrong_text(wrong), lambda lines, wrong=wrong: any(wrong["expect"] in line for line in lines))
               for wrong in one.wrong]
+    if sample:
+        cases = [cases[0], cases[2 + one.number % len(one.wrong)]]
     text, right = "", True
     for name, source, accepts in cases:
         results = results_of(source)
@@ -118,12 +123,12 @@ def verify(one):
     return text, right
 
 
-def verify_all(chosen):
+def verify_all(chosen, sample):
     """Verifies assignments, one on each core. The status of the program."""
     build(chosen)
     status = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for text, right in pool.map(verify, chosen):
+        for text, right in pool.map(lambda one: verify(one, sample), chosen):
             print(text, end="", flush=True)
             status |= not right
     return status
@@ -144,7 +149,9 @@ def parsed(arguments):
     command = commands.add_parser("hint")
     command.add_argument("number", type=int, metavar="N")
     command.add_argument("which", type=int, nargs="?", default=1, metavar="WHICH")
-    commands.add_parser("verify").add_argument("numbers", type=int, nargs="*", metavar="N")
+    command = commands.add_parser("verify")
+    command.add_argument("numbers", type=int, nargs="*", metavar="N")
+    command.add_argument("--sample", action="store_true")
     return parser.parse_args(arguments)
 
 
@@ -164,7 +171,8 @@ def main(arguments):
         case "hint":
             hint(numbered(asked.number), asked.which)
         case "verify":
-            return verify_all([numbered(number) for number in asked.numbers] or assignments())
+            chosen = [numbered(number) for number in asked.numbers] or assignments()
+            return verify_all(chosen, asked.sample)
     return 0
 
 

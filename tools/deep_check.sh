@@ -112,14 +112,17 @@ asan_gpu() { # all but the longest: they take minutes on the emulated GPU
 if [[ $sample ]]; then
   tsan_targets=(tests_{emulation,runtime,sharding})
 else
-  tsan_targets=(tests_{emulation,runtime,kernels,sharding})
+  tsan_targets=(tests_{emulation,runtime,kernels,sharding} "$sessions")
 fi
 tsan_build() { sanitized tsan "${tsan_targets[@]}"; }
 tsan_cpu() {
-  local exclude=$about_gpus
-  [[ $sample ]] && exclude+='|^sharding/(random_options|strategy|checkpoint)' # a minute and more
-  TESSERA_TEST_DEVICE=cpu tests_of tsan --exclude-regex "$exclude" \
-    --tests-regex '^runtime/|^sharding/|^kernels/.*thread'
+  local exclude=$about_gpus tests='^runtime/|^sharding/|^kernels/.*thread'
+  if [[ $sample ]]; then
+    exclude+='|^sharding/(random_options|strategy|checkpoint)' # a minute and more
+  else
+    tests+='|^tools/cut_sessions'
+  fi
+  TESSERA_TEST_DEVICE=cpu tests_of tsan --exclude-regex "$exclude" --tests-regex "$tests"
 }
 tsan_gpu() { # for each kernel a test or two that run its threads in every order
   tests_of tsan --tests-regex '^emulation/|^runtime/|^kernels/.*(schedule|(more|many) tensors)' \
@@ -156,7 +159,8 @@ site() {
 
 # The solutions pass and the wrong ones fail: on the CPU, and on the emulated GPU.
 assignments() {
-  cmake --preset release -D TESSERA_WERROR=ON && cmake --preset emulated -D TESSERA_WERROR=ON && tools/course.py verify
+  cmake --preset release -D TESSERA_WERROR=ON && cmake --preset emulated -D TESSERA_WERROR=ON &&
+    tools/course.py verify ${sample:+--sample}
 }
 
 alone() { # every source includes all that it uses
