@@ -229,7 +229,7 @@ Variable Routers::with_losses(std::int64_t layer, const Variable& logits) {
   if (recording_) {
     terms->scale = step_.loss_scale;
     terms->z = training_.z_loss / static_cast<double>(step_.tokens * layers());
-    if (training_.balance != Balance::hf) {  // whose factors are known when all layers have routed
+    if (training_.balance != Balance::hf) {  // hf: balance() adds them when all layers have routed
       const bool lagged = training_.balance == Balance::lagged && !last_.counts.empty();
       terms->factors =
           factors_of(lagged ? counts_of_layer(last_.counts, layer) : std::vector<std::int64_t>(),

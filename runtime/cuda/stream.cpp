@@ -120,7 +120,7 @@ class Point final : public Event::State {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A point of a stream whose work a thread queues.
+/// A point of a stream with a thread that queues its work.
 class QueuedPoint final : public Event::State {
  public:
   /// `queued`: where the thread has recorded `point`.
@@ -141,7 +141,7 @@ class QueuedPoint final : public Event::State {
   const std::shared_ptr<const Event> point_;
 };
 
-/// A GPU's stream whose work a thread queues.
+/// A GPU's stream with a thread that queues its work.
 class ThreadedQueue final : public Stream::Queue {
  public:
   ThreadedQueue(const Stream& stream, RankContext& context)

@@ -1215,8 +1215,8 @@ GPU_FAULTS = {
     },
     ("sharding/strategy/tensor_ranks.cpp", "cut_sessions"): {
         "sums of tensor ranks run next to computation": (
-            "  group_->reduce_scatter({part}, {whole}, context().compute_stream(), \"sums of tensor ranks\");\n",
-            "  group_->reduce_scatter({part}, {whole}, communication_stream(), \"sums of tensor ranks\");\n"),
+            "  groups_.sums->reduce_scatter({part}, {whole}, context().compute_stream(), \"sums of tensor ranks\");\n",
+            "  groups_.sums->reduce_scatter({part}, {whole}, communication_stream(), \"sums of tensor ranks\");\n"),
     },
     ("sharding/strategy/expert_axis.cpp", "cut_sessions"): {
         "rows travel to experts before they are computed": (

@@ -1,4 +1,4 @@
-// The search of strategies, meshes and cuts: its candidates, and what it leaves out.
+// The search of strategies, meshes and cuts: its candidates, and those that it leaves out.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -154,7 +154,7 @@ TEST_CASE("search: zero_bubble is the fastest where the gradients of weights fil
   CHECK(has_key(all.front(), "sharding.reduce=last_micro_batch"));
 }
 
-/// Six layers with tied ends, whose gradients are added after each micro-batch. So zero_bubble does not suit.
+/// Six layers with tied ends. Their gradients are added after each micro-batch, so zero_bubble does not suit.
 Config tied_ends(std::int64_t rows) {
   Config config;
   config.model = {.preset = "gpt2-mini", .layers = 6, .heads = 4, .width = 32, .context = 32};

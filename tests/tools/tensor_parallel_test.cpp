@@ -234,7 +234,7 @@ TEST_CASE("tensor ranks: a token's logits have the bits of training, however tok
 
 namespace {
 
-/// A run whose ranks share heads of keys, or the channels inside experts.
+/// A run in which ranks share heads of keys, or the channels inside experts.
 struct SharedRun {
   const char *preset, *strategy;
   int tensor, expert, data;
