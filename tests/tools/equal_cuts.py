@@ -27,7 +27,7 @@ def train(options, folder, preset, settings):
     settings = {
         "model.preset": preset, "model.heads": 8, "data.train": "synthetic:zipf", "data.batch_size": 4,
         "data.sequence_length": 64, "optimizer.warmup_steps": 2, "runtime.device": "cpu", "runtime.threads": 1,
-        "sharding.strategy": "ddp", "train.dir": run, "train.steps": options.steps} | settings
+        "sharding.strategy": "ddp", "train.dir": run, "train.steps": options.steps, "train.log_every": 1} | settings
     arguments = [f"{key}={value}" for key, value in settings.items()] + options.set
     done = subprocess.run([options.program, "train", folder / "run.yaml", *arguments],
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
