@@ -18,8 +18,8 @@ namespace tessera {
 ///   shift                1        S
 ///   barrier              1        0
 ///
-/// A round is one message to every other rank, or of a shift to one of them (Work::to_one). A group of one rank has no rounds. The root of a broadcast that
-/// does not go around a ring sends (N-1) S (Work::from_root).
+/// A round is one message to every other rank, or of a shift to one of them (Work::to_one). A group of one rank
+/// has no rounds. The root of a broadcast that does not go around a ring sends (N-1) S (Work::from_root).
 Work transfer_of(const Call& call, int rank, int ranks, int ranks_on_node);
 
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "runtime/file.h"
 #include "sharding/plan/pipeline_schedule.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/tools/six_layers.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/advice.h"
 #include "tools/plan/dry_run.h"
@@ -21,25 +22,6 @@
 
 namespace tessera {
 namespace {
-
-/// Six layers, and four rows in each of four micro-batches.
-Config small() {
-  Config config;
-  config.model = {.preset = "llama3-8b", .layers = 6, .heads = 4, .width = 32, .vocab_size = 96};
-  config.model.kv_heads = 4;
-  config.model.mlp_width = 64;
-  config.data = {.batch_size = 16, .sequence_length = 32, .accumulation_steps = 4};
-  config.sharding.strategy = StrategyKind::ddp;
-  return config;
-}
-
-/// GPUs that compute slowly, so that messages hardly count.
-MachineRates slow_gpus(double bandwidth) {
-  return {.name = "slow GPUs",
-          .compute = {{.ranks = 1, .forward = 1e6, .backward = 1e6, .memory = 1e15}},
-          .links = {{.ranks = 2, .bandwidth = bandwidth}},
-          .network = Link{.bandwidth = bandwidth / 10}};
-}
 
 double operations_of(const StreamLog& log) {
   double sum = 0.0;
@@ -63,7 +45,7 @@ TEST_CASE("prediction: the operations of all ranks add up to those of a step und
         Case{2, 1, 2, PipelineSchedule::zero_bubble}, Case{2, 2, 2, PipelineSchedule::gpipe},
         Case{4, 1, 1, PipelineSchedule::gpipe, RowExchange::by_rank},
         Case{2, 1, 2, PipelineSchedule::zero_bubble, RowExchange::by_rank}}) {
-    Config config = small();
+    Config config = test::six_layers();
     config.sharding.tensor_parallel = one.tensor;
     config.sharding.tensor_exchange = one.exchange;
     config.sharding.context_parallel = one.context;
@@ -85,7 +67,7 @@ TEST_CASE("prediction: the operations of all ranks add up to those of a step und
 }
 
 TEST_CASE("prediction: stages of equal work and fast messages have the schedule's bubble") {
-  Config config = small();
+  Config config = test::six_layers();
   config.model.vocab_size = 2;  // the head costs next to nothing
   config.sharding.pipeline_parallel = 2;
   for (const PipelineSchedule schedule :
@@ -96,7 +78,8 @@ TEST_CASE("prediction: stages of equal work and fast messages have the schedule'
     config.sharding.pipeline_chunks = has_chunks ? 3 : 1;
     config.sharding.pipeline_stages =
         has_chunks ? "layers.1,layers.2,layers.3,layers.4,layers.5" : "layers.3";
-    const PlanFigures figures = plan_figures(config, {.ranks = 2, .machine = slow_gpus(1e15)});
+    const PlanFigures figures =
+        plan_figures(config, {.ranks = 2, .machine = test::gpus_with_links(1e15)});
     const PipelinePlan& pipeline = figures.plan.pipeline;
     const PipelineTimes expected =
         time_pipeline(pipeline_order(schedule, pipeline.shape), pipeline.shape,
@@ -110,14 +93,14 @@ TEST_CASE("prediction: stages of equal work and fast messages have the schedule'
 
 TEST_CASE("prediction: a slower link exposes more of the axis that uses it") {
   for (const char* const axis : {"tensor", "context", "pipeline"}) {
-    Config config = small();
+    Config config = test::six_layers();
     const std::string cut = axis;
     if (cut == "tensor") config.sharding.tensor_parallel = 2;
     if (cut == "context") config.sharding.context_parallel = 2;
     if (cut == "pipeline") config.sharding.pipeline_parallel = 2;
     const auto exposed = [&](double bandwidth) {
       const PlanFigures figures =
-          plan_figures(config, {.ranks = 2, .machine = slow_gpus(bandwidth)});
+          plan_figures(config, {.ranks = 2, .machine = test::gpus_with_links(bandwidth)});
       return figures.figures.time->timeline.exposed_by_axis.at(axis);
     };
     INFO(axis);
@@ -135,11 +118,11 @@ TEST_CASE("prediction: a slower link exposes more of the axis that uses it") {
 // A message of one of 4 ranks' rows takes less time than the product of as many rows. Only the messages around the
 // embedding, the head and the norms stay exposed, and what a rank's first rows and last sums do not hide.
 TEST_CASE("prediction: rows that travel by rank are hidden behind products") {
-  Config config = small();
+  Config config = test::six_layers();
   config.sharding.tensor_parallel = 4;
   const auto predicted = [&](RowExchange exchange, double bandwidth) {
     config.sharding.tensor_exchange = exchange;
-    return plan_figures(config, {.ranks = 4, .machine = slow_gpus(bandwidth)})
+    return plan_figures(config, {.ranks = 4, .machine = test::gpus_with_links(bandwidth)})
         .figures.time->timeline;
   };
   for (const double bandwidth : {1e7, 1e6}) {
@@ -154,11 +137,11 @@ TEST_CASE("prediction: rows that travel by rank are hidden behind products") {
 }
 
 TEST_CASE("prediction: a pipeline across nodes sends through the network") {
-  Config config = small();
+  Config config = test::six_layers();
   config.sharding.pipeline_parallel = 2;
   config.sharding.tensor_parallel = 2;
   const auto limits = [&](int nodes) {
-    const PlanOptions options{.ranks = 4, .nodes = nodes, .machine = slow_gpus(1e4)};
+    const PlanOptions options{.ranks = 4, .nodes = nodes, .machine = test::gpus_with_links(1e4)};
     return plan_figures(config, options).figures.time->timeline.chain;
   };
   CHECK(!limits(1).contains("network, 2 ranks"));
@@ -166,10 +149,10 @@ TEST_CASE("prediction: a pipeline across nodes sends through the network") {
 }
 
 TEST_CASE("prediction: a page, JSON and a trace name the axes and the bubble") {
-  Config config = small();
+  Config config = test::six_layers();
   config.sharding.pipeline_parallel = 2;
   config.sharding.tensor_parallel = 2;
-  const PlanOptions options{.ranks = 4, .machine = slow_gpus(1e6)};
+  const PlanOptions options{.ranks = 4, .machine = test::gpus_with_links(1e6)};
   const PlanFigures figures = plan_figures(config, options);
   const Timeline& timeline = figures.figures.time->timeline;
   const std::string page = plan(config, options);
@@ -201,7 +184,7 @@ TEST_CASE("prediction: a page, JSON and a trace name the axes and the bubble") {
 }
 
 TEST_CASE("advice: if nothing else fits, the fewest ranks of a cut that do") {
-  Config config = small();
+  Config config = test::six_layers();
   config.data.batch_size = 2;
   config.data.accumulation_steps = 1;
   config.data.sequence_length = 512;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/check.h"
+#include "tests/tools/six_layers.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/figures.h"
 #include "tools/plan/search.h"
@@ -17,25 +18,6 @@
 
 namespace tessera {
 namespace {
-
-/// Six layers, and sixteen rows.
-Config six_layers() {
-  Config config;
-  config.model = {.preset = "llama3-8b", .layers = 6, .heads = 4, .width = 32, .vocab_size = 96};
-  config.model.kv_heads = 4;
-  config.model.mlp_width = 64;
-  config.data = {.batch_size = 16, .sequence_length = 32, .accumulation_steps = 4};
-  config.sharding.strategy = StrategyKind::ddp;
-  return config;
-}
-
-/// GPUs with links of so many bytes per second, and a tenth of that between nodes.
-MachineRates gpus_with_links(double bandwidth) {
-  return {.name = "slow GPUs",
-          .compute = {{.ranks = 1, .forward = 1e6, .backward = 1e6, .memory = 1e15}},
-          .links = {{.ranks = 2, .bandwidth = bandwidth}},
-          .network = Link{.bandwidth = bandwidth / 10}};
-}
 
 template <typename Condition>
 bool has(const std::vector<Candidate>& all, const Condition& condition) {
@@ -79,12 +61,12 @@ double seconds_with(Config config, const Cuts& cuts, const PlanOptions& options)
 }
 
 TEST_CASE("least time: no step is faster, under any cut and schedule") {
-  const Config config = six_layers();
+  const Config config = test::six_layers();
   const ResolvedConfig run = resolve(config);
   const auto model = make_model(run);
   const LeastTime least(model->units(), model->shape(), /*rows=*/1, 32, "");
   // Messages take no time, and so the bound is close.
-  const PlanOptions options{.ranks = 4, .machine = gpus_with_links(1e18)};
+  const PlanOptions options{.ranks = 4, .machine = test::gpus_with_links(1e18)};
   for (const Cuts& cuts : all_cuts_of_four()) {
     const double bound = least.seconds(cuts, 4 * cuts.ranks_of_a_copy(), /*recomputes=*/false,
                                        options.machine->compute.front());
@@ -97,8 +79,8 @@ TEST_CASE("least time: no step is faster, under any cut and schedule") {
 
 TEST_CASE("search: no mesh or schedule that it leaves out is faster") {
   for (const double bandwidth : {1e4, 1e5, 1e6}) {
-    const Config config = six_layers();
-    const PlanOptions options{.ranks = 4, .machine = gpus_with_links(bandwidth)};
+    const Config config = test::six_layers();
+    const PlanOptions options{.ranks = 4, .machine = test::gpus_with_links(bandwidth)};
     const std::vector<Candidate> found = search_strategies(config, options, {});
     INFO(bandwidth);
     for (const Cuts& cuts : all_cuts_of_four()) {
@@ -108,8 +90,8 @@ TEST_CASE("search: no mesh or schedule that it leaves out is faster") {
 }
 
 TEST_CASE("search: candidates are sorted, train on the same batch, and are what their keys say") {
-  const Config config = six_layers();
-  const PlanOptions options{.ranks = 4, .machine = gpus_with_links(1e4)};
+  const Config config = test::six_layers();
+  const PlanOptions options{.ranks = 4, .machine = test::gpus_with_links(1e4)};
   const std::vector<Candidate> all = search_strategies(config, options, {});
   CHECK(has(all, [](const Candidate& one) { return one.cuts.tensor == 4; }));
   CHECK(has(all, [](const Candidate& one) { return one.cuts.pipeline == 2; }));
@@ -135,19 +117,19 @@ TEST_CASE("search: candidates are sorted, train on the same batch, and are what 
 
 TEST_CASE("search: a pipeline whose bubble costs more than its messages save is left out") {
   // Messages take no time, so no step is faster than that of four ranks with the same work each.
-  const PlanOptions options{.ranks = 4, .machine = gpus_with_links(1e18)};
-  const std::vector<Candidate> all = search_strategies(six_layers(), options, {});
+  const PlanOptions options{.ranks = 4, .machine = test::gpus_with_links(1e18)};
+  const std::vector<Candidate> all = search_strategies(test::six_layers(), options, {});
   CHECK(!all.empty());
   CHECK(!has(all, [](const Candidate& one) { return one.cuts.pipeline > 1; }));
 }
 
 TEST_CASE("search: zero_bubble is the fastest where the gradients of weights fill the bubble") {
-  Config config = six_layers();
+  Config config = test::six_layers();
   config.model.vocab_size = 2;  // the head costs next to nothing
   config.data = {.batch_size = 6, .sequence_length = 32, .accumulation_steps = 1};
   config.sharding.pipeline_stages = "layers.3";
   // Two rows for each of three data ranks would be sent too slowly.
-  const PlanOptions options{.ranks = 2, .machine = gpus_with_links(2e3)};
+  const PlanOptions options{.ranks = 2, .machine = test::gpus_with_links(2e3)};
   const std::vector<Candidate> all = search_strategies(config, options, {});
   CHECK(all.front().cuts.schedule == PipelineSchedule::zero_bubble);
   CHECK(has_key(all.front(), "sharding.pipeline_schedule=zero_bubble"));
@@ -164,7 +146,7 @@ Config tied_ends(std::int64_t rows) {
 }
 
 TEST_CASE("search: interleaved is the fastest pipeline where zero_bubble does not suit") {
-  const PlanOptions options{.ranks = 2, .machine = gpus_with_links(1e4)};
+  const PlanOptions options{.ranks = 2, .machine = test::gpus_with_links(1e4)};
   const std::vector<Candidate> all = search_strategies(tied_ends(8), options, {});
   const auto first = std::find_if(all.begin(), all.end(),
                                   [](const Candidate& one) { return one.cuts.pipeline == 2; });
@@ -176,7 +158,7 @@ TEST_CASE("search: interleaved is the fastest pipeline where zero_bubble does no
 
 TEST_CASE("search: gpipe and 1f1b are left where stages get no several chunks and ends are tied") {
   // Four stages: two batch ranks could not share out five rows, and interleaved has no five micro-batches.
-  const PlanOptions options{.ranks = 4, .machine = gpus_with_links(1e4)};
+  const PlanOptions options{.ranks = 4, .machine = test::gpus_with_links(1e4)};
   const std::vector<Candidate> all = search_strategies(tied_ends(5), options, {});
   for (const PipelineSchedule schedule :
        {PipelineSchedule::gpipe, PipelineSchedule::one_forward_one_backward}) {
@@ -199,7 +181,7 @@ TEST_CASE("search: expert ranks suit a mixture whose weights are more bytes than
   config.model.experts = 8;
   config.model.expert_width = 256;
   config.data = {.batch_size = 4, .sequence_length = 8};
-  const PlanOptions options{.ranks = 4, .machine = gpus_with_links(1e5)};
+  const PlanOptions options{.ranks = 4, .machine = test::gpus_with_links(1e5)};
   const std::vector<Candidate> all = search_strategies(config, options, {});
   const auto only_experts = [](int size) {
     return [size](const Candidate& one) { return one.cuts == Cuts{.expert = size}; };
@@ -216,8 +198,8 @@ TEST_CASE("search: expert ranks suit a mixture whose weights are more bytes than
 }
 
 TEST_CASE("search: next to cuts fsdp and hsdp are for memory that zero1 does not fit") {
-  const PlanOptions options{.ranks = 8, .nodes = 2, .machine = gpus_with_links(1e5)};
-  Config config = six_layers();
+  const PlanOptions options{.ranks = 8, .nodes = 2, .machine = test::gpus_with_links(1e5)};
+  Config config = test::six_layers();
   config.data.batch_size = 32;
   config.model.layers = 24;  // slots have few of them
   const auto strategies_in = [&](std::optional<std::int64_t> bytes) {
@@ -238,8 +220,8 @@ TEST_CASE("search: next to cuts fsdp and hsdp are for memory that zero1 does not
 }
 
 TEST_CASE("search: gradients of several micro-batches are reduced once") {
-  const PlanOptions options{.ranks = 4, .machine = gpus_with_links(1e5)};
-  const std::vector<Candidate> all = search_strategies(six_layers(), options, {});
+  const PlanOptions options{.ranks = 4, .machine = test::gpus_with_links(1e5)};
+  const std::vector<Candidate> all = search_strategies(test::six_layers(), options, {});
   for (const Candidate& one : all) CHECK(has_key(one, "sharding.reduce=last_micro_batch"));
   const auto fsdp = [](const std::vector<Candidate>& found) {
     return *std::find_if(found.begin(), found.end(), [](const Candidate& one) {
@@ -248,15 +230,15 @@ TEST_CASE("search: gradients of several micro-batches are reduced once") {
   };
   // Whole gradients do not fit, and their parts do.
   const Candidate whole = fsdp(all);
-  const Candidate parts = fsdp(search_strategies(six_layers(), options, whole.peak - 1));
+  const Candidate parts = fsdp(search_strategies(test::six_layers(), options, whole.peak - 1));
   CHECK(parts.keys.empty());
   CHECK(parts.peak < whole.peak);
 }
 
 TEST_CASE("search: blocks are computed again where nothing else fits") {
-  Config config = six_layers();
+  Config config = test::six_layers();
   config.data = {.batch_size = 2, .sequence_length = 512};
-  const PlanOptions options{.ranks = 2, .machine = gpus_with_links(1e6)};
+  const PlanOptions options{.ranks = 2, .machine = test::gpus_with_links(1e6)};
   const auto recomputes = [](const Candidate& one) {
     return has_key(one, "sharding.activation_checkpointing=full");
   };
@@ -272,9 +254,9 @@ TEST_CASE("search: blocks are computed again where nothing else fits") {
 }
 
 TEST_CASE("search: context ranks are for batches without a row for every rank") {
-  Config config = six_layers();
+  Config config = test::six_layers();
   config.data = {.batch_size = 1, .sequence_length = 32};
-  const PlanOptions options{.ranks = 2, .machine = gpus_with_links(1e6)};
+  const PlanOptions options{.ranks = 2, .machine = test::gpus_with_links(1e6)};
   const std::vector<Candidate> all = search_strategies(config, options, {});
   CHECK(has(all, [](const Candidate& one) { return one.cuts.context == 2; }));
   // Two ranks could not share out the batch.
@@ -282,18 +264,18 @@ TEST_CASE("search: context ranks are for batches without a row for every rank") 
 }
 
 TEST_CASE("search: tensor ranks share a node") {
-  const PlanOptions options{.ranks = 4, .nodes = 2, .machine = gpus_with_links(1e6)};
-  for (const Candidate& one : search_strategies(six_layers(), options, {})) {
+  const PlanOptions options{.ranks = 4, .nodes = 2, .machine = test::gpus_with_links(1e6)};
+  for (const Candidate& one : search_strategies(test::six_layers(), options, {})) {
     CHECK(one.cuts.tensor <= 2);
   }
 }
 
 TEST_CASE("search: a batch that no ranks can share out is named") {
-  Config config = six_layers();
+  Config config = test::six_layers();
   config.model.layers = 1;
   config.model.heads = config.model.kv_heads = 1;
   config.data = {.batch_size = 3, .sequence_length = 33};
-  const PlanOptions options{.ranks = 4, .nodes = 4, .machine = gpus_with_links(1e6)};
+  const PlanOptions options{.ranks = 4, .nodes = 4, .machine = test::gpus_with_links(1e6)};
   CHECK_THROWS_WITH(search_strategies(config, options, {}),
                     Catch::Contains("data.batch_size 3 is not a multiple of"));
 }

@@ -39,8 +39,9 @@ class LeastTime {
             std::int64_t length, std::string stages);
 
   /// Seconds of `micro_batches` micro-batches at these rates. A rank of a pipeline computes all passes of its
-  /// stages. It also waits until the first micro-batch reaches it and, behind its last pass, for the ranks before
-  /// it: in zero_bubble gradients of weights may fill that time. `recomputes`: backward computes every block again. Raises Error as cut_stages() does.
+  /// stages. It also waits until the first micro-batch reaches it and, behind its last pass, for the ranks
+  /// before it: in zero_bubble gradients of weights may fill that time. `recomputes`: backward computes every
+  /// block again. Raises Error as cut_stages() does.
   double seconds(const Cuts& cuts, std::int64_t micro_batches, bool recomputes,
                  const ComputeRates& rates) const;
 

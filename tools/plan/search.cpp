@@ -184,8 +184,8 @@ class Search {
     }
   }
 
-  /// Without cuts every strategy and mesh. With cuts zero1, which gathers parameters once a step, and only where it does
-  /// not fit fsdp and, across nodes, hsdp on the fewest ranks that fit.
+  /// Without cuts every strategy and mesh. With cuts zero1, which gathers parameters once a step, and only
+  /// where it does not fit fsdp and, across nodes, hsdp on the fewest ranks that fit.
   bool consider_strategies(const Config& config, const Cuts& cuts,
                            const std::vector<std::string>& keys) {
     const int data_ranks = ranks_ / (cuts.tensor * cuts.pipeline);
@@ -216,8 +216,8 @@ class Search {
     return fits;
   }
 
-  /// Gradients that are reduced once send less than those of every micro-batch. They are whole, as those of ddp and zero1
-  /// are in any case. Returns whether the candidate suits and fits.
+  /// Gradients that are reduced once send less than those of every micro-batch. They are whole, as those of ddp
+  /// and zero1 are in any case. Returns whether the candidate suits and fits.
   bool consider_reductions(const Config& config, const Candidate& candidate) {
     if (config.data.accumulation_steps > 1 && config.train.elastic == 0 &&
         config.sharding.reduce == ReduceAfter::every_micro_batch) {

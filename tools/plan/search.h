@@ -30,18 +30,20 @@ struct Candidate {
 };
 
 /// The candidates with a step's peak of at most `bytes`, if that is given, the fastest first. All train on the
-/// same batch, which `tessera train` would take. Without cuts they are every strategy and mesh. With cuts they are zero1
-/// and fsdp (ddp if each rank has its own part of the model), across nodes also hsdp on the fewest ranks that fit, and
+/// same batch, which `tessera train` would take. Without cuts they are every strategy and mesh. With cuts they
+/// are zero1 and fsdp (ddp if each rank has its own part of the model), across nodes also hsdp on the fewest
+/// ranks that fit, and
 ///   tensor ranks    a divisor of a node's ranks
 ///   stages          not more than micro-batches, in the schedules gpipe, 1f1b and zero_bubble, and in interleaved with
 ///                   2 or 4 chunks
 ///   context ranks   the fewest with which the batch has a row for every rank, and the step fits without
 ///                   recomputation
 ///   expert ranks    a divisor of the experts of a mixture
-/// Cuts are left out if a step with less communication than any could not be faster than a candidate that has no other
-/// cuts (LeastTime), or if the meshes before with the same kinds of cuts were no faster, several in a row. Several micro-batches are reduced once if that fits, and else each. With `bytes` all blocks are
-/// computed again in backward where nothing fits without. Raises Error without PlanOptions::machine, or if no strategy
-/// suits the ranks, the batch or the memory.
+/// Cuts are left out if a step with less communication than any could not be faster than a candidate that has
+/// no other cuts (LeastTime), or if the meshes before with the same kinds of cuts were no faster, several in a
+/// row. Several micro-batches are reduced once if that fits, and else each. With `bytes` all blocks are
+/// computed again in backward where nothing fits without. Raises Error without PlanOptions::machine, or if no
+/// strategy suits the ranks, the batch or the memory.
 std::vector<Candidate> search_strategies(const Config& config, const PlanOptions& options,
                                          std::optional<std::int64_t> bytes);
 
