@@ -63,10 +63,12 @@ Communicator::Communicator(int rank, std::vector<int> nodes, const Communicator*
       ranks_per_node_(count_ranks_per_node(nodes_)),
       family_(parent != nullptr ? parent->family_ : std::make_shared<Family>()) {
   if (parent == nullptr) family_->check = check;
+  const std::lock_guard lock(family_->mutex);
   family_->members.push_back(this);
 }
 
 Communicator::~Communicator() {
+  const std::lock_guard lock(family_->mutex);
   std::erase(family_->members, this);
 }
 
@@ -221,7 +223,10 @@ Event Communicator::queue(Call call, const Stream& stream) {
 
 void Communicator::next_step(const Stream& stream) {
   if (!compares_every_call()) {
-    for (Communicator* const member : family_->members) {
+    std::unique_lock lock(family_->mutex);
+    const std::vector<Communicator*> members = family_->members;
+    lock.unlock();
+    for (Communicator* const member : members) {
       stream.enqueue(
           [member, history = std::exchange(member->history_, {})] { member->agree(history); });
     }

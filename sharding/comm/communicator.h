@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -149,7 +150,9 @@ class Communicator {
     // For the rank's host thread:
     CheckCollectives check = CheckCollectives::always;
     int steps = 0;
-    std::vector<Communicator*> members;
+    // A stream's thread may destroy the communicator of its last message.
+    std::mutex mutex;
+    std::vector<Communicator*> members;  // under `mutex`
   };
 
   int rank_;
