@@ -57,8 +57,9 @@ struct RouterStep {
 /// A layer in a forward pass in training.
 struct RoutedLayer {
   std::int64_t layer = 0;
+  /// Where the rows of each expert begin, [E + 1] (autograd/routing.h).
   Tensor offsets;
-  /// hf: of which the losses are not known before all layers have routed.
+  /// hf: [rows, E], kept because the losses need the counts of all layers. Else undefined.
   Tensor logits = {};
 };
 

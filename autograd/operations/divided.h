@@ -2,7 +2,7 @@
 //
 // The operations call these in place of their kernels. Without an axis (null) they are the kernels.
 //
-// The ways of rows before and behind products are in travelling_rows.h.
+// travelling_rows.h says how rows travel before and after products.
 //
 //                         rows                 product                  result
 //   cut by outputs        whole_rows(x)        the rank's columns       all rows, own channels

@@ -27,7 +27,7 @@ std::unique_ptr<MemorySource> pinned_memory();
 /// A stream of the calling thread's GPU. Queued work runs on the host at once, with the stream
 /// current, and issues device work.
 Stream make_stream(std::string name, int id);
-/// `stream`, with a thread of its own that queues its work inside `context`: the calling host goes on, also if
+/// `stream`, with a thread that queues its work inside `context`: the calling host goes on, also if
 /// the work waits on the host. Only this handle may be used then. A GPU stream that waits for one of its events
 /// makes the host wait until the thread is there, not until the device is.
 Stream queued_by_thread(const Stream& stream, RankContext& context);

@@ -63,7 +63,8 @@ class GroupFootprint {
       return;
     }
     footprint.communication += computed_ * sum(group_.gather_slots.sizes(elements_));
-    if (in_groups()) footprint.communication += computed_ * kept_elements();
+    if (placement_.reshard == Reshard::to_groups)
+      footprint.communication += computed_ * kept_elements();
     // With masters on the host, a copy of the own values stays on the device.
     if (placement_.offload == Offload::optimizer) footprint.parameters += computed_ * owned_;
   }
@@ -137,8 +138,6 @@ class GroupFootprint {
     }
     return elements;
   }
-
-  bool in_groups() const { return placement_.reshard == Reshard::to_groups; }
 
   const Plan& plan_;
   const GroupPlan& group_;

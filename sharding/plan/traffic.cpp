@@ -127,8 +127,9 @@ class GroupTraffic {
     for (int b = 0; b < group_.bucket_count(); ++b) {
       const BucketLayout& bucket = group_.buckets()[b];
       traffic.forward += computed_ * gathers.forward[b] * gathered(bucket);
-      traffic.backward += computed_ * gathers.backward[b] *
-                          (in_groups() ? gathered_in_group(bucket) : gathered(bucket));
+      traffic.backward +=
+          computed_ * gathers.backward[b] *
+          (placement_.reshard == Reshard::to_groups ? gathered_in_group(bucket) : gathered(bucket));
       traffic.in_shards += times(reduced_ * reductions, reduced_in_shards(bucket));
       traffic.across_replicas += times(reduced_ * replica_sums, reduced_across_replicas(bucket));
     }
@@ -178,8 +179,6 @@ class GroupTraffic {
     }
     return elements;
   }
-
-  bool in_groups() const { return placement_.reshard == Reshard::to_groups; }
 
   const Plan& plan_;
   const GroupPlan& group_;
