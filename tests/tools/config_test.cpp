@@ -331,7 +331,7 @@ TEST_CASE("a written configuration reads back to the same values") {
       parse("", {"model.dropout=0.1", "optimizer.learning_rate=0.00029999999999",
                  "data.train=a: b # c.bin", "data.val=é \"quoted\" \\ x", "train.dir= spaces ",
                  "train.profile=3-5", "train.seed=123456789", "optimizer.nesterov=true",
-                 "optimizer.name=sgd"});
+                 "optimizer.name=sgd", "optimizer.groups=[{match: '*.a', beta1: 0.5, frozen: false}]"});
   REQUIRE(values_of(parse(to_yaml(config))) == values_of(config));
   REQUIRE(values_of(config) != values_of(Config()));
 }

@@ -42,11 +42,48 @@ FAULTS = {
     },
     ("tools/train/optimizer.cpp", "optimizer_dtypes"): {
         "moments are predicted in f32": (
-            "return 2 * static_cast<std::int64_t>(size_of(config.state_dtype));",
+            "return 2 * static_cast<std::int64_t>(size_of(settings.state_dtype));",
             "return 2 * kF32;"),
         "the seed of the run does not round": (
-            ".seed = seed",
-            ".seed = 0 * seed"),
+            ".seed = seed}",
+            ".seed = 0 * seed}"),
+    },
+    ("optim/groups.cpp", "session"): {
+        "every group has the first learning rate": (
+            "step(learning_rates[i], gradient_scale);",
+            "step(learning_rates[0], gradient_scale);"),
+        "a skipped step is reported to the first group alone": (
+            "  for (const Group& group : groups_) group.optimizer->step_was_skipped();\n",
+            "  groups_.front().optimizer->step_was_skipped();\n"),
+    },
+    ("optim/groups.cpp", "resume"): {
+        "the number of updates is restored for the first group alone": (
+            "  for (const Group& group : groups_) group.optimizer->set_steps(steps);\n",
+            "  groups_.front().optimizer->set_steps(steps);\n"),
+    },
+    ("tools/train/optimizer.cpp", "optimizer_groups"): {
+        "all groups have the state of the section's rule": (
+            "state_bytes_per_element(groups.of(parameter).settings);",
+            "state_bytes_per_element(config.optimizer);"),
+        "norms and biases of a group decay": (
+            "    mine.decay = groups.decays(shard.parameter);\n",
+            "    mine.decay = groups.of(shard.parameter).listed || mine.decay;\n"),
+    },
+    ("tools/train/parameter_groups.cpp", "optimizer_groups"): {
+        "the head is no table": (
+            "ends.push_back(model.units().back().get());",
+            ";"),
+        "the last block of a model with tied tables is a table": (
+            "if (!ends.front()->at_both_ends()) ends",
+            "ends"),
+        "the last group that matches has a parameter": (
+            "    const auto first = std::find_if(groups.begin(), groups.end(),",
+            "    const auto first = std::find_if(groups.begin() + 1, groups.end(),"),
+    },
+    ("tools/config/optimizer_groups.cpp", "optimizer_groups"): {
+        "the factor of the learning rate is not used": (
+            "  draft.settings.learning_rate *= draft.learning_rate_factor;\n",
+            ""),
     },
     ("kernels/grouped_matmul/cpu.cpp", "calculator"): {
         "a dry run reads the offsets of experts": (
@@ -202,10 +239,10 @@ FAULTS = {
             "if (text[i] == '_' &&",
             "if (text[i] == '-' &&"),
     },
-    ("tools/config/parse.cpp", "synonyms"): {
+    ("tools/config/read_key.cpp", "synonyms"): {
         "a hint for a value is not tried": (
-            "key->parse(other->substr(0, other->find(' ')));",
-            "key->parse(*other);"),
+            "key.parse(other->substr(0, other->find(' ')));",
+            "key.parse(*other);"),
     },
     ("tools/train/run_folder.cpp", "run_folder"): {
         "a folder's name may be too long": (
@@ -457,9 +494,6 @@ FAULTS = {
         "the last part of an epoch is no step": (
             "ceil_div(epochs * samples, run.config.data.batch_size);",
             "epochs * samples / run.config.data.batch_size;"),
-        "the schedule does not know the epochs": (
-            "  run.schedule.total_steps = run.config.train.steps;\n",
-            ""),
         "rows per rank are rows of all ranks": (
             "config.data.batch_size = rows * batch_ranks(config, ranks);",
             "config.data.batch_size = rows + 0 * ranks;"),
@@ -685,8 +719,8 @@ FAULTS = {
             "{.max_norm = run_.config.optimizer.clip_norm,",
             "{.max_norm = run_.config.optimizer.clip_norm * numbers.loss_scale,"),
         "the learning rate of step s is that of step s + 1": (
-            "learning_rate_at(run_.schedule, step - 1)",
-            "learning_rate_at(run_.schedule, step)"),
+            "optimizer_->learning_rates(step - 1)",
+            "optimizer_->learning_rates(step)"),
         "the loss is divided by all targets, valid or not": (
             "const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);",
             "const std::int64_t targets =\n"
@@ -1152,8 +1186,8 @@ GRAPH_FAULTS = {
     },
     ("kernels/adamw/cuda.cu", "cuda_graph"): {
         "a graph keeps the learning rate of its capture": (
-            "    now.learning_rate = numbers.learning_rate;\n",
-            "    now.learning_rate += 0.0 * numbers.learning_rate;\n"),
+            "    now.learning_rate = numbers.learning_rates.at(settings.optimizer);\n",
+            "    now.learning_rate += 0.0 * numbers.learning_rates.at(settings.optimizer);\n"),
     },
     ("models/layers.cpp", "cuda_graph"): {
         "a graph keeps the mask of its capture": (

@@ -86,8 +86,12 @@ TEST_CASE("a continued run has the bits of an uninterrupted one", "[cpu]") {
     config.optimizer.name = OptimizerKind::sgd;
     config.optimizer.momentum = 0.9;
   }
-  SECTION("f16, while the loss scale falls") {
+  SECTION("f16, while the loss scale falls, with groups") {
     config.runtime.compute_dtype = DType::f16;
+    config.optimizer.groups = {
+        {.match = "matrices", .keys = {{"name", "sgd"}, {"momentum", "0.9"}}},
+        {.match = "*.ln_f.*", .keys = {{"frozen", "true"}}},
+        {.match = "vectors", .keys = {{"state_dtype", "bf16"}, {"warmup_steps", "2"}}}};
   }
   SECTION("bf16 masters and moments, by fsdp on two ranks") {
     config.runtime.compute_dtype = DType::bf16;
@@ -213,6 +217,16 @@ TEST_CASE("a key that may not change is named with both values", "[cpu]") {
           "optimizer.master_dtype is 'bf16', but 'f32' in");
   refused([](Config& c) { c.optimizer.state_dtype = DType::bf16; },
           "optimizer.state_dtype is 'bf16', but 'f32' in");
+  refused(
+      [](Config& c) {
+        c.optimizer.groups = {{.match = "tables", .keys = {{"beta2", "0.9"}}}};
+      },
+      "optimizer.groups is '[{match: \"tables\", beta2: 0.9}]', but '' in");
+  refused(
+      [](Config& c) {
+        c.optimizer.groups = {{.match = "tables", .keys = {{"frozen", "true"}}}};
+      },
+      "optimizer.groups is '[{match: \"tables\", frozen: true}]', but '' in");
   refused([](Config& c) { c.data.val.clear(); }, "data.val is '', but");
   Config shorter = good;
   shorter.train.steps = 7;

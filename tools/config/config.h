@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "autograd/checkpointing.h"
 #include "kernels/attention/backend.h"
@@ -107,6 +108,14 @@ struct DataConfig {
   RowKind rows = RowKind::windows;
 };
 
+/// An entry of optimizer.groups. tools/config/optimizer_groups.h says what it means.
+struct OptimizerGroupConfig {
+  std::string match;
+  /// The other keys by their names, as texts: {"learning_rate", "0.001"}.
+  std::map<std::string, std::string> keys = {};
+  bool operator==(const OptimizerGroupConfig&) const = default;
+};
+
 struct OptimizerConfig {
   OptimizerKind name = OptimizerKind::adamw;
   double learning_rate = 1e-3;
@@ -124,6 +133,8 @@ struct OptimizerConfig {
   /// f32 or bf16.
   DType master_dtype = DType::f32;
   DType state_dtype = DType::f32;
+  std::vector<OptimizerGroupConfig> groups;
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 struct ShardingConfig {

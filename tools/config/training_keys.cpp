@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "models/transformer_shape.h"
+#include "tools/config/optimizer_groups.h"
 
 namespace tessera {
 namespace {
@@ -47,7 +48,8 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
       number_key("optimizer.epsilon", optimizer.epsilon, kAboveZero,
                  "adamw: added to the root of the average of squared gradients."),
       number_key("optimizer.weight_decay", optimizer.weight_decay, kFromZero,
-                 "Weight decay (decoupled for adamw). Norms and biases never decay."),
+                 "Weight decay (decoupled for adamw). Norms and biases decay only in a group that "
+                 "gives it."),
       number_key("optimizer.momentum", optimizer.momentum, kBelowOne, "sgd: momentum."),
       flag_key("optimizer.nesterov", optimizer.nesterov, "sgd: Nesterov's form of the momentum."),
       number_key("optimizer.clip_norm", optimizer.clip_norm, kFromZero,
@@ -61,6 +63,7 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
       kept_dtype_key("optimizer.state_dtype", optimizer.state_dtype,
                      "adamw: the dtype of the two moments. `bf16` saves 4 bytes per parameter and "
                      "is rounded at random, too."),
+      optimizer_groups_key(optimizer.groups),
   };
 }
 

@@ -18,6 +18,7 @@
 #include "tools/train/continuing.h"
 #include "tools/train/description.h"
 #include "tools/train/gather.h"
+#include "tools/train/optimizer.h"
 #include "tools/train/resume.h"
 
 namespace tessera {
@@ -297,6 +298,7 @@ void Runner::report(std::int64_t step, const StepResult& result) {
   StepMetrics metrics = {.step = step,
                          .loss = result.loss,
                          .learning_rate = result.learning_rate,
+                         .group_learning_rates = group_learning_rates(config_, step),
                          .gradient_norm = result.gradient_norm,
                          .router_loss = result.router_loss,
                          .expert_load = result.loads.imbalance,

@@ -59,7 +59,7 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   }
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (computes_in(run_.sharding, DType::f16)) scaler_.emplace();
-  optimizer_ = make_optimizer(config.optimizer, strategy_->shards(), seed);
+  optimizer_.emplace(make_optimizers(config, *model_, strategy_->shards()));
   if (!config.runtime.graph) return;
   check_graph();
   graphed_.emplace(config.data.accumulation_steps);
@@ -104,7 +104,7 @@ StepNumbers TrainingSession::numbers_of(std::int64_t step, const BatchSource& so
   check(targets > 0, "step {}: no target of the batch is valid", step);
   return {.step = static_cast<std::uint64_t>(step),
           .update = optimizer_->steps() + 1,
-          .learning_rate = learning_rate_at(run_.schedule, step - 1),
+          .learning_rates = optimizer_->learning_rates(step - 1),
           .loss_factor = scale / static_cast<double>(targets),
           .loss_scale = scale};
 }
@@ -140,7 +140,8 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
   StepResult result = {
       .loss = static_cast<float>(of_all_ranks[0] / scale),
       .gradient_norm = GradientNorm::of_words(std::span(norm_words).first<kNormWords>()) / scale,
-      .learning_rate = numbers.learning_rate,
+      .learning_rate =
+          learning_rate_at(schedule_of(run_.config.optimizer, run_.config.train.steps), step - 1),
       .stop = of_all_ranks.back() > 0.0f};
   world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
@@ -206,7 +207,7 @@ void TrainingSession::update_parameters(Step& sharded, const StepNumbers& number
   const Tensor factor = Tensor::empty({1}, DType::f32);
   clip_factor(factor, norm, loss,
               {.max_norm = run_.config.optimizer.clip_norm, .loss_scale = numbers.loss_scale});
-  sharded.update([&] { optimizer_->step(numbers.learning_rate, factor); },
+  sharded.update([&] { optimizer_->step(numbers.learning_rates, factor); },
                  Writes::masters_and_copies);
 }
 
