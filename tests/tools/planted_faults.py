@@ -1177,6 +1177,18 @@ FAULTS = {
     },
 }
 
+# Tests of optim/.
+OPTIM_FAULTS = {
+    ("optim/schedule.cpp", "schedule"): {
+        "a stage of a table begins a step late": (
+            "if (stage.step <= step + 1)",
+            "if (stage.step <= step)"),
+        "the shape sqrt is that of the rest": (
+            "return 1.0 - std::sqrt(progress);",
+            "return std::sqrt(1.0 - progress);"),
+    },
+}
+
 # ---- steps as CUDA graphs, on the emulated GPU
 GRAPH_FAULTS = {
     ("tools/train/session.cpp", "cuda_graph"): {
@@ -1284,6 +1296,7 @@ GPU_FAULTS = {
 }
 
 BATCHES = [
+    planting.Batch(planting.faults_of(OPTIM_FAULTS, "test_optim_"), folder="build/planted_faults", preset="release"),
     planting.Batch(planting.faults_of(FAULTS, "test_tools_"), folder="build/planted_faults", preset="release"),
     planting.Batch(planting.faults_of({**GRAPH_FAULTS, **GPU_FAULTS}, "test_tools_"),
                    folder="build-emulated/planted_faults", preset="emulated")]

@@ -122,6 +122,8 @@ struct OptimizerConfig {
   ScheduleKind schedule = ScheduleKind::cosine;
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;
+  DecayShape decay_shape = DecayShape::linear;
+  std::vector<ScheduleStage> table;
   double minimum_learning_rate_ratio = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;

@@ -4,6 +4,7 @@
 
 #include "models/transformer_shape.h"
 #include "tools/config/optimizer_groups.h"
+#include "tools/config/schedule_table.h"
 
 namespace tessera {
 namespace {
@@ -39,6 +40,13 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
       whole_number_key("optimizer.decay_steps", optimizer.decay_steps, 0, kMostSteps,
                        "warmup_stable_decay: how many of the last steps decay. (linear and cosine "
                        "decay from the warm-up to the last step.)"),
+      choice_key("optimizer.decay_shape", optimizer.decay_shape,
+                 "warmup_stable_decay: the curve of the decay; `sqrt` is one minus the root of the "
+                 "part that is done."),
+      schedule_table_key("optimizer.table", optimizer.table,
+                         "table: from each step on, counted from 1, the learning rate is "
+                         "`optimizer.learning_rate` times the factor. A warm-up rises to "
+                         "`optimizer.learning_rate`."),
       number_key("optimizer.minimum_learning_rate_ratio", optimizer.minimum_learning_rate_ratio,
                  kShare, "Where the decay ends, as a fraction of `optimizer.learning_rate`."),
       number_key("optimizer.beta1", optimizer.beta1, kBelowOne,

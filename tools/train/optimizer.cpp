@@ -43,7 +43,9 @@ ScheduleOptions schedule_of(const OptimizerConfig& settings, std::int64_t steps)
           .minimum_ratio = settings.minimum_learning_rate_ratio,
           .warmup_steps = settings.warmup_steps,
           .total_steps = steps,
-          .decay_steps = settings.decay_steps};
+          .decay_steps = settings.decay_steps,
+          .decay_shape = settings.decay_shape,
+          .table = settings.table};
 }
 
 std::vector<OptimizerGroups::Group> make_optimizers(const Config& config,
@@ -114,6 +116,8 @@ void check_schedules(const Config& config) {
           "optimizer.warmup_steps {} and optimizer.decay_steps {} are together more than "
           "train.steps {}",
           settings.warmup_steps, settings.decay_steps, config.train.steps);
+    check(settings.schedule != ScheduleKind::table || !settings.table.empty(),
+          "optimizer.schedule is table; list its stages in optimizer.table");
   }
 }
 
