@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "optim/ema.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 
@@ -22,12 +24,13 @@ class OptimizerGroups {
     ScheduleOptions schedule;
   };
 
-  /// At least one. No parameter is in two groups.
-  explicit OptimizerGroups(std::vector<Group> groups);
+  /// At least one. No parameter is in two groups. `ema_decay` above 0: averages of all weights follow the
+  /// updates.
+  OptimizerGroups(std::vector<Group> groups, double ema_decay);
 
   const std::vector<Group>& groups() const { return groups_; }
 
-  /// The learning rate of each group in `step`, counted from 0.
+  /// The learning rate of each group in `step`, counted from 0; then the averages' share.
   std::vector<double> learning_rates(std::int64_t step) const;
 
   /// Optimizer::step() of every group with its learning rate. Raises Error before anything is changed
@@ -38,10 +41,14 @@ class OptimizerGroups {
   void step_was_skipped();
   std::int64_t steps() const { return groups_.front().optimizer->steps(); }
   void set_steps(std::int64_t steps);
+  /// With "<parameter>.ema", the averages.
   NamedTensors state() const;
+  /// By the parameters' names; none without averages.
+  NamedTensors averages() const { return ema_ ? ema_->averages() : NamedTensors(); }
 
  private:
   std::vector<Group> groups_;
+  std::optional<Ema> ema_;
 };
 
 }  // namespace tessera

@@ -96,6 +96,7 @@ class Optimizer {
   std::size_t place() const { return place_; }
 
  private:
+  friend class Ema;
   friend class OptimizerGroups;
 
   std::vector<ParameterShard> shards_;

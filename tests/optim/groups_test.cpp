@@ -21,7 +21,8 @@ ParameterShard shard(const std::string& name) {
 }
 
 /// AdamW for "a", with a linear schedule from 0.1 to 0 over 5 steps; SGD for "b" at 0.5.
-OptimizerGroups two_groups(const ParameterShard& a, const ParameterShard& b) {
+OptimizerGroups two_groups(const ParameterShard& a, const ParameterShard& b,
+                           double ema_decay = 0.0) {
   std::vector<OptimizerGroups::Group> groups;
   groups.push_back({std::make_unique<AdamW>(std::vector{a}),
                     {.kind = ScheduleKind::linear,
@@ -30,7 +31,7 @@ OptimizerGroups two_groups(const ParameterShard& a, const ParameterShard& b) {
                      .total_steps = 5}});
   groups.push_back({std::make_unique<Sgd>(std::vector{b}, SgdOptions{.momentum = 0.9}),
                     {.kind = ScheduleKind::constant, .learning_rate = 0.5}});
-  return OptimizerGroups(std::move(groups));
+  return OptimizerGroups(std::move(groups), ema_decay);
 }
 
 }  // namespace
@@ -78,7 +79,7 @@ TEST_CASE("groups: a missing gradient of the last group leaves the first as it i
   REQUIRE_THROWS_WITH(groups.step(std::vector{0.1, 0.1}), Contains("b has no gradient"));
   REQUIRE(to_doubles(a.data) == before);
   REQUIRE(groups.steps() == 0);
-  REQUIRE_THROWS_WITH(groups.step(std::vector{0.1}), Contains("1 learning rates for 2 groups"));
+  REQUIRE_THROWS_WITH(groups.step(std::vector{0.1}), Contains("1 learning rates; expected 2"));
 }
 
 }  // namespace tessera

@@ -185,7 +185,7 @@ struct ToyTraining {
   void update(const std::vector<Shard>& shards, double norm) const {
     const double scale = norm > clip_norm ? clip_norm / norm : 1.0;
     if (optimizer != nullptr) {
-      return optimizer->step(std::vector{learning_rate, learning_rate / 5.0}, scale);
+      return optimizer->step(std::vector{learning_rate, learning_rate / 5.0, 0.25}, scale);
     }
     context().compute_stream().synchronize();  // offloaded gradients have arrived
     for (const Shard& shard : shards) {

@@ -58,6 +58,8 @@ inline bool is_of_adamw(const std::string& name) {
   return name.ends_with("bias") || name.starts_with("norm") || name == "table";
 }
 
+constexpr double kToyEma = 0.75;
+
 inline std::vector<OptimizerGroups::Group> toy_groups(const std::vector<Shard>& shards) {
   std::vector<ParameterShard> adamw, sgd;
   for (ParameterShard& shard : shards_for_optimizer(shards)) {
@@ -72,7 +74,7 @@ inline std::vector<OptimizerGroups::Group> toy_groups(const std::vector<Shard>& 
 inline StateBytes toy_state(const Strategy& strategy) {
   std::map<std::string, std::int64_t> bytes;
   for (const Parameter& parameter : strategy.parameters()) {
-    bytes[parameter.name()] = is_of_adamw(parameter.name()) ? 8 : 4;
+    bytes[parameter.name()] = 4 + (is_of_adamw(parameter.name()) ? 8 : 4);
   }
   return bytes;
 }
@@ -85,7 +87,7 @@ inline Trained train(const ToyRun& run, const ShardingOptions& options, Findings
     if (run.prepare) run.prepare(net);
     const auto strategy = make_strategy(net.units, options, 3, &world);
     std::optional<OptimizerGroups> optimizer;
-    if (run.groups) optimizer.emplace(toy_groups(strategy->shards()));
+    if (run.groups) optimizer.emplace(toy_groups(strategy->shards()), kToyEma);
     const ToyTraining training{.steps = run.steps,
                                .learning_rate = run.groups ? 0.05 : 0.5,
                                .optimizer = optimizer ? &*optimizer : nullptr};

@@ -42,8 +42,8 @@ FAULTS = {
     },
     ("tools/train/optimizer.cpp", "optimizer_dtypes"): {
         "moments are predicted in f32": (
-            "return 2 * static_cast<std::int64_t>(size_of(settings.state_dtype));",
-            "return 2 * kF32;"),
+            "return average + 2 * static_cast<std::int64_t>(size_of(settings.state_dtype));",
+            "return average + 2 * kF32;"),
         "the seed of the run does not round": (
             ".seed = seed}",
             ".seed = 0 * seed}"),
@@ -63,8 +63,8 @@ FAULTS = {
     },
     ("tools/train/optimizer.cpp", "optimizer_groups"): {
         "all groups have the state of the section's rule": (
-            "state_bytes_per_element(groups.of(parameter).settings);",
-            "state_bytes_per_element(config.optimizer);"),
+            "state_bytes_per_element(groups.of(parameter).settings, config.train);",
+            "state_bytes_per_element(config.optimizer, config.train);"),
         "norms and biases of a group decay": (
             "    mine.decay = groups.decays(shard.parameter);\n",
             "    mine.decay = groups.of(shard.parameter).listed || mine.decay;\n"),
@@ -79,6 +79,24 @@ FAULTS = {
         "the last group that matches has a parameter": (
             "    const auto first = std::find_if(groups.begin(), groups.end(),",
             "    const auto first = std::find_if(groups.begin() + 1, groups.end(),"),
+    },
+    ("optim/ema.cpp", "ema"): {
+        "an update that was skipped moves the average": (
+            "scale(minus.tensor, of_update.tensor, 0.0);",
+            "scale(minus.tensor, minus_one_, 0.0);"),
+        "the average begins at zero": (
+            "      average.copy_from(shard.data);\n",
+            "      average.zero();\n"),
+    },
+    ("tools/train/session.cpp", "ema"): {
+        "the weights are lost to an evaluation of the average": (
+            "    for (const auto& [master, values] : kept) write(master, values);\n",
+            ""),
+    },
+    ("tools/train/run_state.cpp", "ema"): {
+        "an export of the average has the weights": (
+            'read_tensor(reader, averaged ? name + ".ema" : name, shard, shard.data);',
+            "read_tensor(reader, name, shard, shard.data);"),
     },
     ("tools/config/optimizer_groups.cpp", "optimizer_groups"): {
         "the factor of the learning rate is not used": (

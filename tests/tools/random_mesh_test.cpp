@@ -76,7 +76,8 @@ struct Case {
   std::string name() const {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
-        "expert {} ({}, {}) {}, masters {}, moments {}, groups {}, micro-batches {} reduced by {}, "
+        "expert {} ({}, {}) {}, masters {}, moments {}, groups {}, ema {}, micro-batches {} "
+        "reduced by {}, "
         "balance {}{}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
@@ -84,8 +85,9 @@ struct Case {
         mesh().tensor_parallel, enum_name(mesh().tensor_exchange), mesh().expert_parallel,
         enum_name(mesh().expert_sums), enum_name(mesh().expert_copies),
         name_of(config.runtime.compute_dtype), name_of(config.optimizer.master_dtype),
-        name_of(config.optimizer.state_dtype), groups_text(), config.data.accumulation_steps,
-        enum_name(mesh().reduce), config.moe.balance ? enum_name(*config.moe.balance) : "auto",
+        name_of(config.optimizer.state_dtype), groups_text(), config.train.ema,
+        config.data.accumulation_steps, enum_name(mesh().reduce),
+        config.moe.balance ? enum_name(*config.moe.balance) : "auto",
         documents ? " documents" : "");
   }
 };
@@ -200,6 +202,7 @@ Case draw(std::uint64_t number) {
   }
   if (draws.coin()) mesh.tensor_exchange = RowExchange::by_rank;
   draw_groups(draws, config);
+  if (draws.coin()) config.train.ema = 0.75;
   return drawn;
 }
 

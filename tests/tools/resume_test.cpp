@@ -100,6 +100,12 @@ TEST_CASE("a continued run has the bits of an uninterrupted one", "[cpu]") {
     config.sharding.strategy = StrategyKind::fsdp;
     config.runtime.ranks = 2;
   }
+  SECTION("an average of the weights, by zero1 on two ranks") {
+    config.train.ema = 0.9;
+    config.train.evaluate_ema = true;
+    config.sharding.strategy = StrategyKind::zero1;
+    config.runtime.ranks = 2;
+  }
   SECTION("bf16 with frozen parameters") {
     config.runtime.compute_dtype = DType::bf16;
     config.model.frozen = "transformer.wte";
@@ -211,6 +217,7 @@ TEST_CASE("a key that may not change is named with both values", "[cpu]") {
   };
   refused([](Config& c) { c.model.layers = 3; }, "model.layers is '3', but '2' in");
   refused([](Config& c) { c.data.batch_size = 8; }, "data.batch_size is '8', but '4' in");
+  refused([](Config& c) { c.train.ema = 0.9; }, "train.ema is '0.9', but '0' in");
   refused([](Config& c) { c.train.seed = 9; }, "train.seed is '9', but '1' in");
   refused([](Config& c) { c.optimizer.learning_rate = 1; }, "optimizer.learning_rate is '1', but");
   refused([](Config& c) { c.optimizer.master_dtype = DType::bf16; },

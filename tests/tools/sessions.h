@@ -128,6 +128,10 @@ inline TrainedSession train_session(const Config& config, int ranks, const Steps
     if (steps.evaluated_rows > 0) {
       mine.losses.push_back(session.evaluate(steps.evaluated_rows, steps.source.value_or(random)));
     }
+    if (config.train.ema > 0.0) {
+      mine.losses.push_back(
+          session.evaluate_ema(config.data.batch_size, steps.source.value_or(random)));
+    }
     mine.weights = weights_of(session);
     if (world.rank() == 0) trained = mine;
   };

@@ -232,6 +232,9 @@ struct TrainConfig {
   OnNonfinite on_nonfinite = OnNonfinite::stop;
   /// Micro-batches of a step, on any number of ranks; 0: data.accumulation_steps on each.
   std::int64_t elastic = 0;
+  /// 0: no average.
+  double ema = 0.0;
+  bool evaluate_ema = false;
 };
 
 struct Config {

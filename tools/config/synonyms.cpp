@@ -148,6 +148,8 @@ constexpr Synonym kKeys[] = {
     {"gradient_checkpointing", "sharding.activation_checkpointing"},
     {"activation_checkpoint", "sharding.activation_checkpointing"},
     {"recompute_granularity", "sharding.activation_checkpointing"},
+    {"ema_decay", "train.ema"},
+    {"use_ema", "train.ema"},
     {"max_iters", "train.steps"},
     {"max_steps", "train.steps"},
     {"num_train_epochs", "train.epochs"},

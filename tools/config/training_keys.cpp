@@ -120,6 +120,13 @@ std::vector<Key> train_keys(TrainConfig& train) {
           "Checkpoints to keep. The last one with a finite gradient norm is kept, too."),
       whole_number_key("train.keep_every", train.keep_every, 0, kMostSteps,
                        "Also keep the checkpoints of steps that are a multiple of this; 0 = none."),
+      number_key(
+          "train.ema", train.ema, kBelowOne,
+          "Decay of an exponential moving average of the weights, such as 0.999: 4 bytes per "
+          "parameter, sharded and offloaded with the optimizer's state. Checkpoints hold it, "
+          "and `tessera export --ema` writes its model. 0 = none."),
+      flag_key("train.evaluate_ema", train.evaluate_ema,
+               "Every validation also measures the loss of the average."),
       text_key("train.resume", train.resume,
                "`auto` continues from the newest checkpoint in `train.dir`, if there is one; "
                "`never` starts again; a path names a checkpoint, or a run folder, to start from."),

@@ -16,6 +16,7 @@
 #include "runtime/file.h"
 #include "runtime/json.h"
 #include "runtime/safetensors.h"
+#include "tools/checkpoint/convert.h"
 
 namespace tessera {
 namespace {
@@ -171,6 +172,23 @@ std::string export_model(const ExportOptions& options) {
   return "the biases of the routers are left out, because Transformers has none in this model: it "
          "will choose other experts. Train with moe.balance lagged or none for a model that it "
          "computes alike";
+}
+
+std::string export_ema(const ExportOptions& options) {
+  ExportOptions whole = options;
+  whole.model = (options.out / "").parent_path();
+  whole.model += ".whole";
+  check(!fs::exists(whole.model), "{} exists; remove it, it is written meanwhile",
+        whole.model.string());
+  try {
+    export_checkpoint(options.model, whole.model, /*ema=*/true);
+    const std::string warning = export_model(whole);
+    fs::remove_all(whole.model);
+    return warning;
+  } catch (...) {
+    fs::remove_all(whole.model);
+    throw;
+  }
 }
 
 }  // namespace tessera

@@ -33,4 +33,8 @@ struct ExportOptions {
 /// of Qwen3-MoE's routers, so they are left out.
 std::string export_model(const ExportOptions& options);
 
+/// The same for the averages of train.ema. `model` is a run folder or a checkpoint (checkpoints_at).
+/// Writes a model in f32 to "out.whole" first, and removes it.
+std::string export_ema(const ExportOptions& options);
+
 }  // namespace tessera

@@ -21,7 +21,8 @@ std::vector<PlannedGroup> planned_groups(const PlanFigures& figures) {
   }
   for (PlannedGroup& one : planned) {
     if (one.group.frozen) continue;
-    one.state_bytes = one.elements * state_bytes_per_element(one.group.settings);
+    one.state_bytes =
+        one.elements * state_bytes_per_element(one.group.settings, figures.run.config.train);
   }
   std::erase_if(planned, [](const PlannedGroup& one) { return one.tensors == 0; });
   return planned;
@@ -31,9 +32,9 @@ std::string groups_table(const PlanFigures& figures) {
   const std::vector<PlannedGroup> groups = planned_groups(figures);
   std::size_t width = 14;
   for (const PlannedGroup& one : groups) width = std::max(width, one.group.match.size());
-  std::string text = fmt::format("  {:<{}} {:>8} {:>8} {:>14} {:>16} {:>13} {:>7}\n",
-                                 "group", width + 2, "rule", "tensors", "elements",
-                                 "bytes of state", "learning rate", "decay");
+  std::string text =
+      fmt::format("  {:<{}} {:>8} {:>8} {:>14} {:>16} {:>13} {:>7}\n", "group", width + 2, "rule",
+                  "tensors", "elements", "bytes of state", "learning rate", "decay");
   for (const PlannedGroup& one : groups) {
     const OptimizerConfig& settings = one.group.settings;
     const bool frozen = one.group.frozen;

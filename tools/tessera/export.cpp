@@ -12,6 +12,7 @@ void add_export(Command& app) {
   struct Options {
     ExportOptions model;
     std::string dtype;
+    bool ema = false;
   };
   Command command = app.subcommand("export", "Write a model as a folder that Transformers loads.");
   const auto options = std::make_shared<Options>();
@@ -23,12 +24,15 @@ void add_export(Command& app) {
   command.option("--out", options->model.out, "The folder to write").required().type("DIR");
   command.option("--dtype", options->dtype, "bf16 or f32; as stored by default")
       .one_of({"bf16", "f32"});
+  command.flag("--ema", options->ema,
+               "The averages of train.ema in the run's newest checkpoint, instead of the weights");
   command.option("--file-bytes", options->model.file_bytes, "The most bytes of tensors in one file")
       .positive()
       .shows_default();
   command.runs([options] {
     if (!options->dtype.empty()) options->model.dtype = dtype_from_name(options->dtype);
-    const std::string warning = export_model(options->model);
+    const std::string warning =
+        options->ema ? export_ema(options->model) : export_model(options->model);
     if (!warning.empty()) std::cerr << "warning: " << warning << '\n';
     std::cout << "wrote " << options->model.out.string() << '\n';
   });

@@ -99,6 +99,7 @@ std::string json_line(const StepMetrics& m) {
   std::string line = fmt::format(R"({{"step": {}, "loss": {}, "mean_loss": {})", m.step,
                                  number(m.loss), number(m.mean_loss));
   if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
+  if (m.val_loss_ema) line += fmt::format(R"(, "val_loss_ema": {})", *m.val_loss_ema);
   if (m.hellaswag) line += fmt::format(R"(, "hellaswag": {})", *m.hellaswag);
   if (m.router_loss) line += fields_of_routers(m);
   if (!m.group_learning_rates.empty()) line += field_of_groups(m);
@@ -130,6 +131,7 @@ const std::vector<MetricField>& metric_fields() {
       {"val_loss",
        "Mean cross-entropy of the validation tokens, after the update. Only in lines "
        "with an evaluation."},
+      {"val_loss_ema", "The same of the averages of `train.ema`. Only with `train.evaluate_ema`."},
       {"hellaswag",
        "The share of `data.hellaswag`'s questions that the model answers right, after the update. "
        "Only in lines with that measurement."},

@@ -25,6 +25,7 @@ struct StepMetrics {
   /// The mean loss of the interval.
   double mean_loss = 0.0;
   std::optional<float> val_loss = {};
+  std::optional<float> val_loss_ema = {};
   /// The share of multiple-choice questions that the model answers right.
   std::optional<double> hellaswag = {};
   double learning_rate = 0.0;

@@ -83,15 +83,16 @@ StateBytes state_bytes(const Config& config, const LanguageModel& model) {
   std::map<std::string, std::int64_t> bytes;
   for (const Parameter& parameter : parameters_of(model)) {
     if (!parameter.trainable()) continue;
-    bytes[parameter.name()] = state_bytes_per_element(groups.of(parameter).settings);
+    bytes[parameter.name()] = state_bytes_per_element(groups.of(parameter).settings, config.train);
   }
   return bytes;
 }
 
-std::int64_t state_bytes_per_element(const OptimizerConfig& settings) {
+std::int64_t state_bytes_per_element(const OptimizerConfig& settings, const TrainConfig& train) {
   constexpr std::int64_t kF32 = 4;
-  if (settings.name == OptimizerKind::sgd) return settings.momentum > 0.0 ? kF32 : 0;
-  return 2 * static_cast<std::int64_t>(size_of(settings.state_dtype));  // two moments
+  const std::int64_t average = train.ema > 0.0 ? kF32 : 0;
+  if (settings.name == OptimizerKind::sgd) return average + (settings.momentum > 0.0 ? kF32 : 0);
+  return average + 2 * static_cast<std::int64_t>(size_of(settings.state_dtype));  // two moments
 }
 
 std::vector<std::pair<std::string, double>> group_learning_rates(const Config& config,

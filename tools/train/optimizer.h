@@ -22,7 +22,7 @@ std::vector<OptimizerGroups::Group> make_optimizers(const Config& config,
 /// Bytes of their state for each parameter.
 StateBytes state_bytes(const Config& config, const LanguageModel& model);
 /// The same for one element of a group's parameters.
-std::int64_t state_bytes_per_element(const OptimizerConfig& settings);
+std::int64_t state_bytes_per_element(const OptimizerConfig& settings, const TrainConfig& train);
 
 /// The learning rate of the section, or of a group, in a run of so many steps.
 ScheduleOptions schedule_of(const OptimizerConfig& settings, std::int64_t steps);

@@ -107,6 +107,9 @@ class TrainingSession {
   /// Mean cross-entropy of the valid targets in rows [0, rows) of step 0 of `source`, without
   /// gradients; the same on every rank. The rows need not fill a batch.
   float evaluate(std::int64_t rows, const BatchSource& source);
+  /// The same for the averages of train.ema, and the weights of frozen parameters. All weights stay; a copy
+  /// takes memory meanwhile.
+  float evaluate_ema(std::int64_t rows, const BatchSource& source);
   /// The number of right answers to all questions, on every rank.
   std::int64_t right_answers(const std::vector<Question>& questions);
 

@@ -75,6 +75,7 @@ std::string_view group_of(const std::string& name) {
       {"loss", "loss/"},
       {"mean_loss", "loss/"},
       {"val_loss", "loss/"},
+      {"val_loss_ema", "loss/"},
       {"hellaswag", "quality/"},
       {"router_loss", "loss/"},
       {"idle_experts", "experts/"},
