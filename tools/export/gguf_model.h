@@ -13,11 +13,10 @@
 
 namespace tessera {
 
-/// What the hyperparameters say in a GGUF file: general.architecture and the keys of that
-/// architecture. Raises Error if llama.cpp computes another model than this one, with the reason: a
-/// family that is not GPT-2, Llama, Qwen or Qwen3-MoE, exact GELU, biases that its architecture lacks,
-/// layers without experts between layers with them, or a scaling of RoPE that is none of linear,
-/// llama3 and YaRN with its usual numbers.
+/// general.architecture and the keys of that architecture. Raises Error with the reason if llama.cpp
+/// computes another model than this one. A family must be GPT-2, Llama, Mistral, Qwen2.5, Qwen3 or
+/// Qwen3-MoE; GELU must be in its tanh form, RoPE's scaling linear, llama3 or YaRN with its usual
+/// numbers; every layer of a mixture must have experts.
 GgufKeys model_keys(const Hyperparameters& hyperparameters);
 
 /// A warning if llama.cpp computes long rows in another way, else an empty text: its Llama and Qwen
