@@ -22,7 +22,7 @@ struct ExportOptions {
   std::int64_t file_bytes = 5'000'000'000;
 };
 
-/// Writes what AutoModelForCausalLM and AutoTokenizer load:
+/// Writes the files that AutoModelForCausalLM and AutoTokenizer load:
 ///
 ///   config.json                     in the dialect of Transformers 4.x, written last
 ///   model.safetensors               or model-00001-of-00003.safetensors, ... and

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// llama.cpp's numbers for files most of whose matrices have a type.
+/// llama.cpp's numbers for files by the type of most matrices.
 std::uint32_t file_type_of(GgufType type) {
   switch (type) {
     case GgufType::f32:
