@@ -79,7 +79,7 @@ inline StateBytes toy_state(const Strategy& strategy) {
   return bytes;
 }
 
-/// Rank 0's results. `findings` gets what differs from the footprint.
+/// Rank 0's results. `findings` gets the differences from the footprint.
 inline Trained train(const ToyRun& run, const ShardingOptions& options, Findings& findings) {
   Trained result;
   on_ranks(run.ranks, [&](Communicator& world) {
