@@ -37,8 +37,8 @@ std::string export_model(const ExportOptions& options);
 /// A warning if other programs have no place for a part of the model, else an empty text.
 std::string left_out(const LanguageModel& model);
 
-/// write(model) for a folder with the averages of train.ema as weights, which is "OUT.whole" and is removed then:
-/// those of the newest checkpoint at `run` (checkpoints_at). Returns its warning.
+/// write(model), where `model` is a folder "OUT.whole" with the averages of train.ema as weights. They come from
+/// the newest checkpoint at `run` (checkpoints_at). The folder is removed after the call. Returns the warning.
 std::string export_averages(
     const std::filesystem::path& run, const std::filesystem::path& out,
     const std::function<std::string(const std::filesystem::path& model)>& write);
