@@ -42,6 +42,8 @@ TEST_CASE("a metrics line is JSON with the documented fields and no others") {
   CHECK_FALSE(json::parse(json_line(metrics)).contains("val_loss"));
   CHECK_FALSE(json::parse(json_line(metrics)).contains("router_loss"));
   metrics.val_loss = 1.5f;
+  metrics.val_loss_ema = 1.25f;
+  metrics.group_learning_rates = {{"*.ln_?.*, tables", 0.5}, {"matrices", 1e-3}};
   metrics.hellaswag = 0.25;
   metrics.router_loss = 0.125;
   metrics.expert_load = {1.5, 2.25};
@@ -52,6 +54,8 @@ TEST_CASE("a metrics line is JSON with the documented fields and no others") {
   for (const MetricField& field : metric_fields()) documented.insert(std::string(field.name));
   CHECK(found == documented);
   CHECK(line["step"] == 7);
+  CHECK(line["val_loss_ema"] == 1.25);
+  CHECK(line["group_learning_rates"] == json{{"*.ln_?.*, tables", 0.5}, {"matrices", 1e-3}});
   CHECK(line["hellaswag"] == 0.25);
   CHECK(line["router_loss"] == 0.125);
   CHECK(line["expert_load"] == json{1.5, 2.25});

@@ -133,11 +133,15 @@ TEST_CASE("TensorBoard's file has the numbers of metrics.jsonl, step by step") {
 }
 
 TEST_CASE("the loads of experts have a curve for each layer") {
-  const json line = {{"loss", 1.5}, {"peak_bytes", {{"total", 3}}}, {"expert_load", {1.5, 2.5}}};
+  const json line = {{"loss", 1.5},
+                     {"peak_bytes", {{"total", 3}}},
+                     {"expert_load", {1.5, 2.5}},
+                     {"group_learning_rates", {{"tables", 0.5}}}};
   const TensorboardFile::Scalars scalars = tensorboard_scalars(line);
   const std::map<std::string, double> found(scalars.begin(), scalars.end());
   CHECK(found == std::map<std::string, double>{{"loss/loss", 1.5},
                                                {"memory/total", 3.0},
+                                               {"optimizer/learning_rate/tables", 0.5},
                                                {"experts/layer_0", 1.5},
                                                {"experts/layer_1", 2.5}});
 }
