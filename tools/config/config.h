@@ -43,10 +43,10 @@ inline constexpr EnumNames<ReduceAfter> kEnumNames<ReduceAfter> = {
     "reduction", {"every_micro_batch", "last_micro_batch"}};
 
 /// The answer to a loss or gradient norm that is not finite.
-enum class OnNonfinite { stop, skip, rollback };
+enum class OnNonfinite { stop, explain, skip, rollback };
 template <>
-inline constexpr EnumNames<OnNonfinite> kEnumNames<OnNonfinite> = {"answer",
-                                                                   {"stop", "skip", "rollback"}};
+inline constexpr EnumNames<OnNonfinite> kEnumNames<OnNonfinite> = {
+    "answer", {"stop", "explain", "skip", "rollback"}};
 
 /// `automatic`: a bar on a terminal of this process, lines otherwise.
 enum class ProgressMode { automatic, bar, lines };

@@ -19,6 +19,7 @@
 #include "tools/train/description.h"
 #include "tools/train/gather.h"
 #include "tools/train/resume.h"
+#include "tools/watch/nonfinite.h"
 
 namespace tessera {
 namespace {
@@ -246,6 +247,11 @@ void Runner::answer_divergence(const StepResult& result) {
   const std::string problem = fmt::format("step {}: the loss is {} and the gradient norm {}",
                                           position_.step, result.loss, result.gradient_norm);
   if (config_.train.on_nonfinite == OnNonfinite::rollback) return roll_back(problem);
+  if (config_.train.on_nonfinite == OnNonfinite::explain) {
+    const BatchSource source = batches_of(batches_, position_.step - position_.batches + 1);
+    fail("{}; {}. The run stops before the parameters are touched", problem,
+         explain_nonfinite(session_, world_, position_.step, source));
+  }
   ++skips_;
   check(skips_ <= kMostSkips, "{}; {} steps in a row were skipped, and the run stops", problem,
         kMostSkips);
