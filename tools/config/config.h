@@ -217,6 +217,8 @@ struct TrainConfig {
   /// "auto", "never", or the path of a checkpoint or of a run folder.
   std::string resume = "auto";
   OnNonfinite on_nonfinite = OnNonfinite::stop;
+  /// 0: none.
+  double keep_spikes = 0.0;
   /// Micro-batches of a step, on any number of ranks; 0: data.accumulation_steps on each.
   std::int64_t elastic = 0;
 };
