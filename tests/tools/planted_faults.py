@@ -661,6 +661,29 @@ FAULTS = {
             "  const Sums sums = queue_sums(sharded, inputs);\n"
             "  update_parameters(sharded, numbers, sums.norm, sums.loss);\n"),
     },
+    ("tools/replay/recorded_run.cpp", "replay"): {
+        "a replay forgets the batches that a rollback left out": (
+            'batches_ahead_[step] = line.at("batches").get<std::int64_t>() - step;',
+            "batches_ahead_[step] = 0;"),
+        "a replay begins with the checkpoint behind the step": (
+            "if (checkpoint.step >= step ||",
+            "if (checkpoint.step > step ||"),
+    },
+    ("tools/replay/replayed_rank.cpp", "replay"): {
+        "a replay is not compared with the run": (
+            "check(now == recorded->second,",
+            "check(now == now,"),
+    },
+    ("tools/replay/bisect.cpp", "replay"): {
+        "a tensor that is read counts as written": (
+            ".before = !written}",
+            ".before = false}"),
+    },
+    ("tools/watch/spikes.cpp", "replay"): {
+        "the mean is that of all losses": (
+            "  if (last_.size() > kLosses) last_.pop_front();\n",
+            ""),
+    },
     ("tools/train/runner.cpp", "resume"): {
         "a rollback takes the same batches again": (
             "  position_.batches = batches;\n",
