@@ -46,7 +46,7 @@ inline void expect_footprint(const Plan& plan, const Communicator& world,
   expect("gradients on the host", predicted.host.gradients, host[Category::gradients].peak);
 }
 
-/// Rank 0's results. `findings` gets what differs from the footprint.
+/// Rank 0's results. `findings` gets the differences from the footprint.
 inline Trained train(const ToyRun& run, const ShardingOptions& options, Findings& findings) {
   Trained result;
   on_ranks(run.ranks, [&](Communicator& world) {

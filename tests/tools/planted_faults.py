@@ -841,8 +841,8 @@ FAULTS = {
     },
     ("tools/export/export.cpp", "export"): {
         "an export does not say that it leaves out biases": (
-            "[](float b) { return b != 0.0f; }",
-            "[](float) { return false; }"),
+            "[](float b) { return b == 0.0f; }",
+            "[](float) { return true; }"),
         "export fills files beyond their most bytes": (
             "bytes + more > options.file_bytes",
             "bytes > options.file_bytes"),
@@ -852,6 +852,47 @@ FAULTS = {
         "export writes over a model": (
             "  check_empty(options.out);\n",
             "  check_empty(options.out / \"model\");\n"),
+    },
+    ("tools/export/gguf.cpp", "gguf"): {
+        "Llama's rotated channels stay half a head apart": (
+            "(i < half ? 2 * i : 2 * (i - half) + 1)",
+            "i"),
+        "GPT-2's matrices are not transposed": (
+            "out[layout.transposed ? c * rows + r : row * columns + c]",
+            "out[row * columns + c]"),
+        "rows of any length are cut into blocks of 32": (
+            "type = GgufType::f16;",
+            "type = GgufType::q8_0;"),
+    },
+    ("tools/export/gguf_file.cpp", "gguf"): {
+        "a tensor's data begins where the last one ends": (
+            "    offset += aligned(bytes_of(info));\n",
+            "    offset += bytes_of(info);\n"),
+        "sizes are in the order of the shape": (
+            "for (int d = rank - 1; d >= 0; --d) put(",
+            "for (int d = 0; d < rank; ++d) put("),
+        "a block's factor is that of 128 steps": (
+            "largest / 127.0f;",
+            "largest / 128.0f;"),
+    },
+    ("tools/export/gguf_model.cpp", "gguf"): {
+        "gates and their factors are exchanged": (
+            "(i % 2 == 0 ? gates : ups)",
+            "(i % 2 == 1 ? gates : ups)"),
+        "the keys are paired by the number of queries": (
+            "{.paired_heads = config->kv_heads};",
+            "{.paired_heads = config->heads};"),
+        "a router is as narrow as the experts": (
+            " ||\n                   written.ends_with(\"ffn_gate_inp\")",
+            ""),
+    },
+    ("tools/export/gguf_tokenizer.cpp", "gguf"): {
+        "a tokenizer may have more tokens than the model": (
+            "id < tokens.spellings.size(),",
+            "id < tokens.spellings.max_size(),"),
+        "a token that ends a text is plain": (
+            "? kControl : kUserDefined",
+            "? kNormal : kUserDefined"),
     },
     ("sharding/plan/held_part.cpp", "reshard"): {
         "a rank's rows of a divided parameter begin where the first rank's do": (

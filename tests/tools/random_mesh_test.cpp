@@ -197,7 +197,7 @@ bool same_router_losses(const Case& drawn, const TrainedSession& found,
              : a == b;
 }
 
-/// Empty, or what differs.
+/// Empty, or the differences.
 std::string difference(const Case& drawn, std::uint64_t delay_seed) {
   Findings findings;
   const TrainedSession found = train(drawn, {.findings = &findings, .delay_seed = delay_seed});

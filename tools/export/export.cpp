@@ -125,16 +125,6 @@ std::string torch_name(DType dtype) {
   }
 }
 
-bool has_router_biases(const LanguageModel& model) {
-  if (model.routers() == nullptr) return false;
-  for (const RouterBias& bias : model.routers()->biases()) {
-    if (std::any_of(bias.values.begin(), bias.values.end(), [](float b) { return b != 0.0f; })) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void write_config(const fs::path& folder, const LanguageModel& model, DType dtype,
                   const fs::path& out) {
   const nlohmann::json original = read_json_file(folder / "config.json");
@@ -167,10 +157,21 @@ std::string export_model(const ExportOptions& options) {
     }
   }
   write_config(folder, *model, written_dtype(parts[0][0].second, options), options.out);
-  if (!has_router_biases(*model)) return "";
-  return "the biases of the routers are left out, because Transformers has none in this model: it "
-         "will choose other experts. Train with moe.balance lagged or none for a model that it "
-         "computes alike";
+  return left_out(*model);
+}
+
+std::string left_out(const LanguageModel& model) {
+  if (model.routers() == nullptr) return "";
+  for (const RouterBias& bias : model.routers()->biases()) {
+    if (std::all_of(bias.values.begin(), bias.values.end(), [](float b) { return b == 0.0f; })) {
+      continue;
+    }
+    return "the biases of the routers are left out, because other programs have none in this "
+           "model: they "
+           "will choose other experts. Train with moe.balance lagged or none for a model that they "
+           "compute alike";
+  }
+  return "";
 }
 
 }  // namespace tessera

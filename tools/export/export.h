@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "models/language_model.h"
 #include "runtime/dtype.h"
 
 namespace tessera {
@@ -21,7 +22,7 @@ struct ExportOptions {
   std::int64_t file_bytes = 5'000'000'000;
 };
 
-/// Writes what AutoModelForCausalLM and AutoTokenizer load:
+/// Writes the files that AutoModelForCausalLM and AutoTokenizer load:
 ///
 ///   config.json                     in the dialect of Transformers 4.x, written last
 ///   model.safetensors               or model-00001-of-00003.safetensors, ... and
@@ -29,8 +30,10 @@ struct ExportOptions {
 ///   tokenizer.json, ...             files of the tokenizer and of generation, copied
 ///
 /// At most one tensor is in memory. Raises Error if the model cannot be read or `out` holds one.
-/// Returns a warning if Transformers will compute another model, else an empty text: it has no biases
-/// of Qwen3-MoE's routers, so they are left out.
+/// Returns left_out().
 std::string export_model(const ExportOptions& options);
+
+/// A warning if other programs have no place for a part of the model, else an empty text.
+std::string left_out(const LanguageModel& model);
 
 }  // namespace tessera
