@@ -229,7 +229,6 @@ TEST_CASE("batches that a rollback left out are left out again", "[cpu]") {
 TEST_CASE("bisect names the weight with a flipped bit, its rank and its unit", "[cpu]") {
   const TemporaryDirectory folder;
   Config config = checkpointed_run(folder);
-  config.train.log_every = GENERATE(1, 4);
   train(config);
   const fs::path other =
       with_flipped_bit(config, 3, folder / "other", "transformer.h.1.mlp.c_fc.weight", 20);
