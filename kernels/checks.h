@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/observer.h"
 #include "kernels/op.h"
 #include "runtime/backends.h"
 
@@ -62,12 +63,15 @@ void check_pairs(std::string_view op, const ListArgument& outputs, const ListArg
 [[noreturn]] void fail_no_kernel(std::string_view op, const Device& device);
 
 /// The end of every operation in op.cpp: calls the device's backend, kCpu or kCuda. A build without
-/// CUDA lacks kCuda, and does not call it.
+/// CUDA lacks kCuda, and does not call it. The thread's observer sees it.
 template <auto* kCpu, auto* kCuda, typename... Arguments>
 void run_on(const Device& device, std::string_view op, const Arguments&... arguments) {
-  if (device.is_cpu()) return kCpu(arguments...);
-  if constexpr (kHasCuda) return kCuda(arguments...);
-  fail_no_kernel(op, device);
+  const auto run = [&] {
+    if (device.is_cpu()) return kCpu(arguments...);
+    if constexpr (kHasCuda) return kCuda(arguments...);
+    fail_no_kernel(op, device);
+  };
+  run_observed(op, run, arguments...);
 }
 
 }  // namespace tessera

@@ -56,14 +56,17 @@ void linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose tran
   check_residual(op, {"y", y}, residual);
   check_apart(op, {"y", y}, {"x", x});
   check_apart(op, {"y", y}, {"weight", weight});
-  if (y.device().is_cpu())
-    return cpu::linear_forward(y, x, weight, transpose_weight, bias, residual);
-  if constexpr (kHasCuda) {
-    if (cuda::linear_forward(y, x, weight, transpose_weight, bias, residual)) return;
-  }
-  matmul(y, x, weight, Transpose::no, transpose_weight);
-  if (bias.defined()) bias_forward(y, bias);
-  if (residual.defined()) add(y, y, residual);
+  const auto run = [&] {
+    if (y.device().is_cpu())
+      return cpu::linear_forward(y, x, weight, transpose_weight, bias, residual);
+    if constexpr (kHasCuda) {
+      if (cuda::linear_forward(y, x, weight, transpose_weight, bias, residual)) return;
+    }
+    matmul(y, x, weight, Transpose::no, transpose_weight);
+    if (bias.defined()) bias_forward(y, bias);
+    if (residual.defined()) add(y, y, residual);
+  };
+  run_observed(op, run, y, x, weight, bias, residual);
 }
 
 void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
@@ -77,17 +80,20 @@ void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
     check_apart(op, output, {"x", x});
     check_apart(op, output, {"weight", weight});
   }
-  if (y.device().is_cpu()) {
-    return cpu::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias, form);
-  }
-  if constexpr (kHasCuda) {
-    if (form == GeluForm::tanh &&
-        cuda::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias)) {
-      return;
+  const auto run = [&] {
+    if (y.device().is_cpu()) {
+      return cpu::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias, form);
     }
-  }
-  linear_forward(pre, x, weight, transpose_weight, bias);
-  gelu_forward(y, pre, form);
+    if constexpr (kHasCuda) {
+      if (form == GeluForm::tanh &&
+          cuda::linear_gelu_forward(y, pre, x, weight, transpose_weight, bias)) {
+        return;
+      }
+    }
+    linear_forward(pre, x, weight, transpose_weight, bias);
+    gelu_forward(y, pre, form);
+  };
+  run_observed(op, run, y, pre, x, weight, bias);
 }
 
 void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
@@ -101,14 +107,17 @@ void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
     check_apart(op, output, {"weight", weight});
     if (bias.defined()) check_apart(op, output, {"bias", bias});
   }
-  if (y.device().is_cpu()) {
-    return cpu::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias);
-  }
-  if constexpr (kHasCuda) {
-    if (cuda::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias)) return;
-  }
-  linear_forward(gate_up, x, weight, transpose_weight, bias);
-  swiglu_forward(y, first_half(gate_up), second_half(gate_up));
+  const auto run = [&] {
+    if (y.device().is_cpu()) {
+      return cpu::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias);
+    }
+    if constexpr (kHasCuda) {
+      if (cuda::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias)) return;
+    }
+    linear_forward(gate_up, x, weight, transpose_weight, bias);
+    swiglu_forward(y, first_half(gate_up), second_half(gate_up));
+  };
+  run_observed(op, run, y, gate_up, x, weight, bias);
 }
 
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
@@ -121,17 +130,20 @@ void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
     check_alike(op, {{"pre", pre}, {"dx", dx}});
     check_apart(op, {"dx", dx}, {"pre", pre});
   }
-  if (dx.device().is_cpu()) {
-    return cpu::linear_backward_input(dx, dy, weight, transpose_weight, pre, form);
-  }
-  if constexpr (kHasCuda) {
-    if (form == GeluForm::tanh &&
-        cuda::linear_backward_input(dx, dy, weight, transpose_weight, pre)) {
-      return;
+  const auto run = [&] {
+    if (dx.device().is_cpu()) {
+      return cpu::linear_backward_input(dx, dy, weight, transpose_weight, pre, form);
     }
-  }
-  matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight));
-  if (pre.defined()) gelu_backward(dx, dx, pre, form);
+    if constexpr (kHasCuda) {
+      if (form == GeluForm::tanh &&
+          cuda::linear_backward_input(dx, dy, weight, transpose_weight, pre)) {
+        return;
+      }
+    }
+    matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight));
+    if (pre.defined()) gelu_backward(dx, dx, pre, form);
+  };
+  run_observed(op, run, dx, dy, weight, pre);
 }
 
 void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const Tensor& weight,
@@ -146,12 +158,15 @@ void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const 
   check_same_or_apart(op, {"dgate_up", dgate_up}, {"gate_up", gate_up});
   check_apart(op, {"dgate_up", dgate_up}, {"dy", dy});
   check_apart(op, {"dgate_up", dgate_up}, {"weight", weight});
-  if (dx.device().is_cpu()) {
-    return cpu::swiglu_linear_backward_input(dgate_up, dx, dy, weight, transpose_weight, gate_up);
-  }
-  linear_backward_input(dx, dy, weight, transpose_weight);
-  swiglu_backward(first_half(dgate_up), second_half(dgate_up), dx, first_half(gate_up),
-                  second_half(gate_up));
+  const auto run = [&] {
+    if (dx.device().is_cpu()) {
+      return cpu::swiglu_linear_backward_input(dgate_up, dx, dy, weight, transpose_weight, gate_up);
+    }
+    linear_backward_input(dx, dy, weight, transpose_weight);
+    swiglu_backward(first_half(dgate_up), second_half(dgate_up), dx, first_half(gate_up),
+                    second_half(gate_up));
+  };
+  run_observed(op, run, dgate_up, dx, dy, weight, gate_up);
 }
 
 void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
@@ -175,22 +190,25 @@ void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tenso
     check_apart(op, {"dbias", dbias}, {"x", x});
     check_apart(op, {"dbias", dbias}, {"dweight", dweight});
   }
-  if (dweight.device().is_cpu()) {
-    return cpu::linear_backward_weight(dweight, dbias, x, dy, transpose_weight, accumulate_dweight,
-                                       accumulate_dbias);
-  }
-  if constexpr (kHasCuda) {
-    const bool overwrites =
-        accumulate_dweight == Accumulate::no && accumulate_dbias == Accumulate::no;
-    if (dbias.defined() && dbias.dtype() == dweight.dtype() && overwrites &&
-        cuda::linear_backward_weight(dweight, dbias, x, dy, transpose_weight)) {
-      return;
+  const auto run = [&] {
+    if (dweight.device().is_cpu()) {
+      return cpu::linear_backward_weight(dweight, dbias, x, dy, transpose_weight,
+                                         accumulate_dweight, accumulate_dbias);
     }
-  }
-  if (dbias.defined()) bias_backward(dbias, dy, accumulate_dbias);
-  const bool as_stored = transpose_weight == Transpose::no;
-  matmul(dweight, as_stored ? x : dy, as_stored ? dy : x, Transpose::yes, Transpose::no,
-         accumulate_dweight);
+    if constexpr (kHasCuda) {
+      const bool overwrites =
+          accumulate_dweight == Accumulate::no && accumulate_dbias == Accumulate::no;
+      if (dbias.defined() && dbias.dtype() == dweight.dtype() && overwrites &&
+          cuda::linear_backward_weight(dweight, dbias, x, dy, transpose_weight)) {
+        return;
+      }
+    }
+    if (dbias.defined()) bias_backward(dbias, dy, accumulate_dbias);
+    const bool as_stored = transpose_weight == Transpose::no;
+    matmul(dweight, as_stored ? x : dy, as_stored ? dy : x, Transpose::yes, Transpose::no,
+           accumulate_dweight);
+  };
+  run_observed(op, run, dweight, dbias, x, dy);
 }
 
 }  // namespace tessera

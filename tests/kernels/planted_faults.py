@@ -20,6 +20,11 @@ import planting
 # Faults of a file that the same tests may notice, by name: text that occurs in the file exactly once, and
 # what replaces it.
 CPU_FAULTS = {
+    ("kernels/observer.h", "kernels_observer"): {
+        "an observer does not see parts of tensors": (
+            "    add_tensors(tensors, argument.tensor);\n",
+            ""),
+    },
     ("runtime/elementary.cpp", "runtime_elementary"): {
         "pi / 2 has three parts": (
             "third.low - n * kPart4",
@@ -1346,10 +1351,10 @@ FAULTS = {
     },
     ("kernels/linear/op.cpp", "kernels_linear"): {
         "the exact form of gelu takes tanh's epilogue": (
-            "if (form == GeluForm::tanh &&\n        cuda::linear_gelu_forward",
+            "if (form == GeluForm::tanh &&\n          cuda::linear_gelu_forward",
             "if (cuda::linear_gelu_forward"),
         "the exact form of gelu takes the gradient of tanh's epilogue": (
-            "if (form == GeluForm::tanh &&\n        cuda::linear_backward_input",
+            "if (form == GeluForm::tanh &&\n          cuda::linear_backward_input",
             "if (cuda::linear_backward_input"),
     },
     ("kernels/gelu/cuda.cu", "kernels_gelu"): {

@@ -694,6 +694,48 @@ FAULTS = {
             "  std::signal(SIGINT, SIG_DFL);\n  std::signal(SIGTERM, SIG_DFL);\n",
             ""),
     },
+    ("tools/watch/nonfinite.cpp", "nonfinite"): {
+        "weights are not named": (
+            "if (parameter.is_open() && contains(parameter.data(), tensor)) {",
+            "if (parameter.name().empty()) {"),
+        "ranks do not agree on the first finding": (
+            "  return text_of_first_rank(text, world);\n",
+            "  return text;\n"),
+    },
+    ("tools/watch/operation_place.cpp", "nonfinite"): {
+        "a backward pass comes before the forward pass": (
+            "update ? 0 : place.micro_batch, place.phase,",
+            "update ? 0 : place.micro_batch, -static_cast<int>(place.phase),"),
+    },
+    ("tools/train/session.cpp", "nonfinite"): {
+        "an observed step changes the weights": (
+            "  queue_sums(sharded, inputs);\n  sharded.update([] {}, Writes::masters_and_copies);\n",
+            "  const Sums sums = queue_sums(sharded, inputs);\n"
+            "  update_parameters(sharded, numbers, sums.norm, sums.loss);\n"),
+    },
+    ("tools/replay/recorded_run.cpp", "replay"): {
+        "a replay forgets the batches that a rollback left out": (
+            'batches_ahead_[step] = line.at("batches").get<std::int64_t>() - step;',
+            "batches_ahead_[step] = 0;"),
+        "a replay begins with the checkpoint behind the step": (
+            "if (checkpoint.step >= step ||",
+            "if (checkpoint.step > step ||"),
+    },
+    ("tools/replay/replayed_rank.cpp", "replay"): {
+        "a replay is not compared with the run": (
+            "check(now == recorded->second,",
+            "check(now == now,"),
+    },
+    ("tools/replay/bisect.cpp", "replay"): {
+        "a tensor that is read counts as written": (
+            ".before = !written}",
+            ".before = false}"),
+    },
+    ("tools/watch/spikes.cpp", "replay"): {
+        "the mean is that of all losses": (
+            "  if (last_.size() > kLosses) last_.pop_front();\n",
+            ""),
+    },
     ("tools/train/runner.cpp", "resume"): {
         "a rollback takes the same batches again": (
             "  position_.batches = batches;\n",

@@ -44,10 +44,10 @@ inline constexpr EnumNames<ReduceAfter> kEnumNames<ReduceAfter> = {
     "reduction", {"every_micro_batch", "last_micro_batch"}};
 
 /// The answer to a loss or gradient norm that is not finite.
-enum class OnNonfinite { stop, skip, rollback };
+enum class OnNonfinite { stop, explain, skip, rollback };
 template <>
-inline constexpr EnumNames<OnNonfinite> kEnumNames<OnNonfinite> = {"answer",
-                                                                   {"stop", "skip", "rollback"}};
+inline constexpr EnumNames<OnNonfinite> kEnumNames<OnNonfinite> = {
+    "answer", {"stop", "explain", "skip", "rollback"}};
 
 /// `automatic`: a bar on a terminal of this process, lines otherwise.
 enum class ProgressMode { automatic, bar, lines };
@@ -230,6 +230,8 @@ struct TrainConfig {
   /// "auto", "never", or the path of a checkpoint or of a run folder.
   std::string resume = "auto";
   OnNonfinite on_nonfinite = OnNonfinite::stop;
+  /// 0: none.
+  double keep_spikes = 0.0;
   /// Micro-batches of a step, on any number of ranks; 0: data.accumulation_steps on each.
   std::int64_t elastic = 0;
   /// 0: no average.

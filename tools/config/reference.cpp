@@ -50,6 +50,8 @@ is refused.
 | `config.yaml` | the resolved configuration |
 | `metrics.jsonl` | one JSON object per line, as below |
 | `profile/` | time and memory of the steps of `train.profile` ([Seeing what a run does](seeing.md)) |
+| `kept/` | steps whose loss jumped, each with its batch (`train.keep_spikes`) |
+| `replay/` | steps that `tessera replay` ran again ([Watching a run](watching.md)) |
 | `log.txt` | the lines of the console, with date and time |
 | `events.out.tfevents.*` | the numbers of `metrics.jsonl` for TensorBoard: `tensorboard --logdir runs` |
 | `model/` | `config.json`, `model.safetensors` and the tokenizer; it appears when the run is complete |

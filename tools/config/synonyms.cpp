@@ -172,6 +172,9 @@ constexpr Synonym kKeys[] = {
     {"profile_freq", "train.profile"},
     {"wall_clock_breakdown", "train.profile"},
     {"generate_every", "train.sample_every"},
+    {"detect_anomaly", "train.on_nonfinite"},
+    {"check_for_nan_in_loss_and_grad", "train.on_nonfinite"},
+    {"check_for_spiky_loss", "train.keep_spikes"},
 };
 
 constexpr Synonym kValues[] = {

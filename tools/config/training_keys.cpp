@@ -130,11 +130,18 @@ std::vector<Key> train_keys(TrainConfig& train) {
       text_key("train.resume", train.resume,
                "`auto` continues from the newest checkpoint in `train.dir`, if there is one; "
                "`never` starts again; a path names a checkpoint, or a run folder, to start from."),
-      choice_key("train.on_nonfinite", train.on_nonfinite,
-                 "After a loss or gradient norm that is not finite: `stop` the run; `skip` the "
-                 "step, at most 10 in a row; `rollback` to the newest checkpoint and go on with "
-                 "the batches after this one, at most 3 times from one checkpoint. f16 first "
-                 "lowers its loss scale."),
+      choice_key(
+          "train.on_nonfinite", train.on_nonfinite,
+          "After a loss or gradient norm that is not finite: `stop` the run; `explain`: run the "
+          "step again with a check after every operation, name the first operation, unit and "
+          "rank whose output is not finite, and stop; `skip` the "
+          "step, at most 10 in a row; `rollback` to the newest checkpoint and go on with "
+          "the batches after this one, at most 3 times from one checkpoint. f16 first "
+          "lowers its loss scale."),
+      number_key(
+          "train.keep_spikes", train.keep_spikes, kFromZero,
+          "Keep a step whose loss is more than so many times the mean of the last 20 losses: "
+          "its batch goes to `kept/step_N.json` of the run folder. 0 = none."),
       whole_number_key("train.elastic", train.elastic, 0, 1 << 16,
                        "A power of two: the micro-batches of a step, of all ranks together. Their "
                        "number does not depend on the number of ranks, which divides it, and "

@@ -21,6 +21,8 @@ void add_export(Command& app);
 void add_checkpoint(Command& app);
 void add_plan(Command& app);
 void add_report(Command& app);
+void add_replay(Command& app);
+void add_bisect(Command& app);
 void add_config_reference(Command& app);
 /// Comes last: its scripts know the commands that were added before.
 void add_completion(Command& app);

@@ -19,6 +19,8 @@ void add_commands(Command& app) {
   add_checkpoint(app);
   add_plan(app);
   add_report(app);
+  add_replay(app);
+  add_bisect(app);
   add_config_reference(app);
   add_completion(app);
 }

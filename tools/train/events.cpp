@@ -25,7 +25,9 @@ const std::vector<EventDescription>& run_events() {
        "`predicted`: bytes of memory by category and `bytes_sent` per step, of the rank with the "
        "most."},
       {"restart", "After `start`: `tessera launch` has started the run again. `reason`."},
-      {"resume", "After `start`: the run continues. `path` of the checkpoint."},
+      {"resume",
+       "After `start`: the run continues. `path` of the checkpoint, and `batches` of the data that "
+       "are done."},
       {"eval",
        "A measurement of the validation loss. `val_loss` or `val_loss_ema`, `sequences`, `ms` that "
        "it took."},
@@ -40,7 +42,12 @@ const std::vector<EventDescription>& run_events() {
       {"skip",
        "A step changed no parameter: loss or norm were not finite. `loss`, `gradient_norm`, and "
        "`reason`: `loss scale` or `not finite`."},
-      {"rollback", "The run went back. `to`: the step of the checkpoint."},
+      {"spike",
+       "A loss jumped (`train.keep_spikes`). `loss`, `mean_loss` of the steps before, and `path` "
+       "of "
+       "the kept batch."},
+      {"rollback",
+       "The run went back. `to`: the step of the checkpoint, `batches` of the data that are done."},
       {"stop", "A signal has stopped the run. `signal`."},
       {"end", "The run is complete. `path` of the model."},
   };

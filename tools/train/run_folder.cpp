@@ -68,7 +68,8 @@ RunFolder::RunFolder(const fs::path& path) : path_(path), lock_(made(path)) {
 }
 
 void RunFolder::start_new() {
-  for (const char* name : {"config.yaml", "metrics.jsonl", "log.txt", "profile", "model"})
+  for (const char* name :
+       {"config.yaml", "metrics.jsonl", "log.txt", "profile", "kept", "replay", "model"})
     move_to_earlier(name);
   for (const CheckpointFolder& checkpoint : checkpoints_in(path_)) {
     move_to_earlier(checkpoint.path.filename());

@@ -30,8 +30,8 @@ class RunFolder {
   /// the folder cannot be written, or if another run holds it.
   explicit RunFolder(const std::filesystem::path& path);
 
-  /// A new run begins: the files of an earlier one (config.yaml, metrics.jsonl, log.txt, profile/, model/,
-  /// checkpoints, TensorBoard's) move together to earlier.1/, earlier.2/, ....
+  /// A new run begins: the files of an earlier one (config.yaml, metrics.jsonl, log.txt, profile/, kept/,
+  /// replay/, model/, checkpoints, TensorBoard's) move together to earlier.1/, earlier.2/, ....
   void start_new();
   /// The run in this folder continues after `step`. Its model and checkpoints of later steps, if there
   /// are any, move to earlier.1/ and so on. The other files stay.

@@ -20,6 +20,7 @@
 #include "tools/train/gather.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/resume.h"
+#include "tools/watch/nonfinite.h"
 
 namespace tessera {
 namespace {
@@ -64,7 +65,8 @@ Runner::Runner(const ResolvedConfig& run, const RunData& data, Communicator& wor
       rates_(rates_of(run, session_, world)),
       profile_(run_.config.train, world),  // its barrier: every rank has read its weights
       meter_(world),
-      checkpointer_(config_.train, world, [this](std::string_view line) { log(line); }) {
+      checkpointer_(config_.train, world, [this](std::string_view line) { log(line); }),
+      spikes_(config_.train.keep_spikes) {
   start_output();
 }
 
@@ -151,7 +153,9 @@ void Runner::execute() {
     reporter_->introduce(introduction());
     event("start", describe_run(run_, session_, world_));
     if (!restarted_.empty()) event("restart", {{"reason", restarted_}});
-    if (!resumed_.empty()) event("resume", {{"path", resumed_.string()}});
+    if (!resumed_.empty()) {
+      event("resume", {{"path", resumed_.string()}, {"batches", position_.batches}});
+    }
   }
   meter_.start();
   while (position_.step < config_.train.steps && !stopped_) train_step();
@@ -226,6 +230,7 @@ void Runner::train_step() {
   position_ = {.step = step, .batches = position_.batches + 1};
   stopped_ = result.stop;
   checkpointer_.poll();
+  keep_spike(result);
   if (result.diverged) answer_divergence(result);
   if (position_.step != step) return;  // rolled back
   if (!result.diverged) skips_ = 0;
@@ -243,10 +248,34 @@ void Runner::train_step() {
   if (reporter_) reporter_->update(step, result.loss, step_ms);
 }
 
+void Runner::keep_spike(const StepResult& result) {
+  const std::optional<double> mean = spikes_.spike(result.loss);
+  if (!mean || !reporter_) return;
+  const fs::path path = kept_path(config_.train.dir, position_.step);
+  const KeptStep kept = {.step = position_.step,
+                         .batch = position_.batches - 1,
+                         .loss = result.loss,
+                         .gradient_norm = result.gradient_norm,
+                         .mean_loss = *mean};
+  const std::string problem =
+      write_kept(path, kept, data_.train, config_.data.batch_size, data_.tokenizer.get());
+  if (!problem.empty()) {
+    return log(fmt::format("warning: step {} is not kept: {}", position_.step, problem));
+  }
+  event("spike", {{"loss", result.loss}, {"mean_loss", *mean}, {"path", path.string()}});
+  log(fmt::format("step {}: the loss is {:.4f} after a mean of {:.4f}; its batch is kept in {}",
+                  position_.step, result.loss, *mean, path.string()));
+}
+
 void Runner::answer_divergence(const StepResult& result) {
   const std::string problem = fmt::format("step {}: the loss is {} and the gradient norm {}",
                                           position_.step, result.loss, result.gradient_norm);
   if (config_.train.on_nonfinite == OnNonfinite::rollback) return roll_back(problem);
+  if (config_.train.on_nonfinite == OnNonfinite::explain) {
+    const BatchSource source = batches_of(batches_, position_.step - position_.batches + 1);
+    fail("{}; {}. The run stops before the parameters are touched", problem,
+         explain_nonfinite(session_, world_, position_.step, source));
+  }
   ++skips_;
   check(skips_ <= kMostSkips, "{}; {} steps in a row were skipped, and the run stops", problem,
         kMostSkips);
@@ -264,7 +293,7 @@ void Runner::roll_back(const std::string& problem) {
   check(rollbacks_ <= kMostRollbacks, "{}; the run went back to step {} {} times, and stops",
         problem, rollback_step_, kMostRollbacks);
   position_.batches = batches;
-  event("rollback", {{"to", rollback_step_}});
+  event("rollback", {{"to", rollback_step_}, {"batches", batches}});
   if (is_first()) {
     log(fmt::format("warning: {}; back to step {}, on with batch {}", problem, rollback_step_,
                     batches + 1));

@@ -19,6 +19,7 @@
 #include "tools/train/run_folder.h"
 #include "tools/train/session.h"
 #include "tools/train/step_profile.h"
+#include "tools/watch/spikes.h"
 
 namespace tessera {
 
@@ -54,6 +55,8 @@ class Runner {
   bool is_due(std::int64_t step, std::int64_t every) const;
 
   void train_step();
+  /// Keeps the step with its batch if its loss is a spike.
+  void keep_spike(const StepResult& result);
   /// A loss or norm is not finite: skips the step or goes back to a checkpoint. Raises Error if this
   /// was done too often.
   void answer_divergence(const StepResult& result);
@@ -84,6 +87,7 @@ class Runner {
   StepProfile profile_;
   IntervalMeter meter_;
   Checkpointer checkpointer_;
+  SpikeDetector spikes_;
   RunPosition position_;
   /// The checkpoint that the run continues from; empty: it begins.
   std::filesystem::path resumed_;

@@ -9,6 +9,7 @@
 #include "kernels/add/op.h"
 #include "kernels/cast/op.h"
 #include "kernels/gradient_norm/op.h"
+#include "kernels/observer.h"
 #include "kernels/tree_reduce/op.h"
 #include "models/hugging_face.h"
 #include "runtime/check.h"
@@ -38,6 +39,11 @@ Tensor sum_in_tree(const Tensor& values) {
   for (std::int64_t i = 0; i < values.numel(); ++i) parts.push_back(values.slice(i, i + 1));
   tree_reduce(first, parts, Reduction::sum);
   return first;
+}
+
+/// The last number is the wish to stop.
+Tensor losses_of(const StepInputs& inputs) {
+  return inputs.sums.slice(0, inputs.sums.numel() - 1);
 }
 
 }  // namespace
@@ -111,12 +117,32 @@ StepNumbers TrainingSession::numbers_of(std::int64_t step, const BatchSource& so
           .loss_scale = scale};
 }
 
-StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, bool stop) {
-  const StepNumbers numbers = numbers_of(step, source);
+StepInputs TrainingSession::inputs_of(std::int64_t step, const BatchSource& source,
+                                      bool stop) const {
   std::vector<float> start(static_cast<std::size_t>(strategy_->plan().losses()) + 1, 0.0f);
   start.back() = stop ? 1.0f : 0.0f;
-  StepInputs inputs = {.sums = Tensor::from(start, {static_cast<std::int64_t>(start.size())}),
-                       .batch = [&](std::int64_t i) { return load_micro_batch(step, i, source); }};
+  return {
+      .sums = Tensor::from(start, {static_cast<std::int64_t>(start.size())}),
+      .batch = [this, step, &source](std::int64_t i) { return load_micro_batch(step, i, source); }};
+}
+
+void TrainingSession::observe(std::int64_t step, const BatchSource& source,
+                              OperationObserver& observer) {
+  const ObserverScope scope(observer);
+  const StepNumbers numbers = numbers_of(step, source);
+  const StepInputs inputs = inputs_of(step, source, /*stop=*/false);
+  Step sharded = strategy_->start_step();
+  queue_passes(sharded, numbers, inputs);
+  const Span span("optimizer");
+  queue_sums(sharded, inputs);
+  sharded.update([] {}, Writes::masters_and_copies);
+  current_stream().synchronize();
+  world_.raise_if_aborted();
+}
+
+StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, bool stop) {
+  const StepNumbers numbers = numbers_of(step, source);
+  StepInputs inputs = inputs_of(step, source, stop);
   GradientNorm norm;
   if (graphed_) {
     norm = graphed_->run(numbers, inputs, [this, &numbers](const StepInputs& places) {
@@ -166,6 +192,20 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
 
 GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepInputs& inputs) {
   Step sharded = strategy_->start_step();
+  queue_passes(sharded, numbers, inputs);
+  const Span span("optimizer");
+  const Sums sums = queue_sums(sharded, inputs);
+  const std::int64_t every = run_.config.sharding.check_replicas;
+  const auto step = static_cast<std::int64_t>(numbers.step);
+  if (every > 0 && step % every == 0 && !context().is_dry()) {
+    check_replicas(*strategy_, world_, step);
+  }
+  update_parameters(sharded, numbers, sums.norm, sums.loss);
+  return sums.norm;
+}
+
+void TrainingSession::queue_passes(Step& sharded, const StepNumbers& numbers,
+                                   const StepInputs& inputs) {
   Routers* const routers = model_->routers();
   if (routers != nullptr) {
     const DataConfig& data = run_.config.data;
@@ -175,22 +215,17 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
                          .loss_scale = numbers.loss_scale,
                          .in_stages = pipeline_ != nullptr});
   }
-  const Tensor& sums = inputs.sums;
-  const Tensor losses = sums.slice(0, sums.numel() - 1);
-  accumulate_gradients(sharded, numbers, inputs, losses);
+  accumulate_gradients(sharded, numbers, inputs, losses_of(inputs));
   if (routers != nullptr && !counts_choices_) routers->router_losses().zero();
-  const Span span("optimizer");
+}
+
+TrainingSession::Sums TrainingSession::queue_sums(Step& sharded, const StepInputs& inputs) {
+  Routers* const routers = model_->routers();
+  const Tensor& sums = inputs.sums;
   sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()});
-  const Tensor loss = sum_in_tree(losses);
+  const Tensor loss = sum_in_tree(losses_of(inputs));
   if (routers != nullptr) sum_in_tree(routers->router_losses());
-  const GradientNorm norm = sharded.gradient_norm();
-  const std::int64_t every = run_.config.sharding.check_replicas;
-  const auto step = static_cast<std::int64_t>(numbers.step);
-  if (every > 0 && step % every == 0 && !context().is_dry()) {
-    check_replicas(*strategy_, world_, step);
-  }
-  update_parameters(sharded, numbers, norm, loss);
-  return norm;
+  return {.norm = sharded.gradient_norm(), .loss = loss};
 }
 
 void TrainingSession::finish_routers() const {

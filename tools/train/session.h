@@ -34,6 +34,7 @@
 
 namespace tessera {
 
+class OperationObserver;
 struct Question;
 
 /// The batches of a session. Every rank has the same source, so every rank can ask for any rows.
@@ -104,6 +105,10 @@ class TrainingSession {
   /// batch is valid, or if replicas differ (sharding.check_replicas). `stop`: this rank was asked to stop; all ranks learn it with the loss.
   StepResult step(std::int64_t step, const BatchSource& source, bool stop = false);
 
+  /// Forward and backward of a step with the masters as they are: the losses, gradients and norm of
+  /// step() on the same batch, without an update. `observer` sees this rank's operations. A collective.
+  void observe(std::int64_t step, const BatchSource& source, OperationObserver& observer);
+
   /// Mean cross-entropy of the valid targets in rows [0, rows) of step 0 of `source`, without
   /// gradients; the same on every rank. The rows need not fill a batch.
   float evaluate(std::int64_t rows, const BatchSource& source);
@@ -131,6 +136,16 @@ class TrainingSession {
   Batch load_micro_batch(std::int64_t step, std::int64_t i, const BatchSource& source) const;
   /// Loads this rank's first micro-batch of the step early.
   void stage_micro_batch(std::int64_t step, const BatchSource& source) const;
+  /// The numbers that the losses are added to, and a place for this rank's wish to stop.
+  StepInputs inputs_of(std::int64_t step, const BatchSource& source, bool stop) const;
+  /// Queues the forward and backward passes of a step.
+  void queue_passes(Step& sharded, const StepNumbers& numbers, const StepInputs& inputs);
+  /// Queues the sums over all ranks behind them.
+  struct Sums {
+    GradientNorm norm;
+    Tensor loss;  // [1] f32
+  };
+  Sums queue_sums(Step& sharded, const StepInputs& inputs);
   /// Queues the device's work of a step, with the update. Returns the norm. With runtime.graph the
   /// second step is the last that calls it, so a result of the host may not depend on the step here.
   GradientNorm queue_step(const StepNumbers& numbers, const StepInputs& inputs);
