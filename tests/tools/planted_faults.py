@@ -515,6 +515,34 @@ FAULTS = {
             "      if (starts || piece.tokens == row_length) end_piece",
             "      if (starts || i == 0 || piece.tokens == row_length) end_piece"),
     },
+    ("tools/data/decompression.cpp", "packed_inputs"): {
+        "a truncated archive is a shorter text": (
+            "      if (rest.empty()) fail_truncated(blocks_);\n",
+            "      if (rest.empty()) return 0;\n"),
+        "only the first member of an archive is read": (
+            "if (rest.empty() && between_members_) return 0;",
+            "if (between_members_) return 0;"),
+    },
+    ("tools/data/table_source.cpp", "packed_inputs"): {
+        "a script that fails has read the whole table": (
+            "      if (status != 0) fail(\"{}\", reason(status));\n",
+            ""),
+    },
+    ("tools/data/input_files.cpp", "packed_inputs"): {
+        "the files of a data set that are here are all": (
+            "  check(split.files.size() == split.expected,",
+            "  check(split.files.size() <= split.expected,"),
+    },
+    ("tools/data/token_file.cpp", "token_file"): {
+        "the upper bits of a file's tokens are not read": (
+            "  return (std::int64_t{header[3]} << kLowerBits) + header[2];",
+            "  return header[2];"),
+    },
+    ("tools/data/prepare.cpp", "documents"): {
+        "documents of a killed run are not known": (
+            "    spool.for_each_hash([&](std::uint64_t hash) { odd_.add_earlier(hash); });\n",
+            ""),
+    },
     ("tools/data/token_spool.cpp", "token_spool"): {
         "a spool's counts are believed whatever its files hold": (
             "    return code ? 0 : static_cast<std::int64_t>(bytes) / width;\n",
