@@ -202,10 +202,10 @@ FAULTS = {
             "if (text[i] == '_' &&",
             "if (text[i] == '-' &&"),
     },
-    ("tools/config/parse.cpp", "synonyms"): {
+    ("tools/config/read_key.cpp", "synonyms"): {
         "a hint for a value is not tried": (
-            "key->parse(other->substr(0, other->find(' ')));",
-            "key->parse(*other);"),
+            "key.parse(other->substr(0, other->find(' ')));",
+            "key.parse(*other);"),
     },
     ("tools/train/run_folder.cpp", "run_folder"): {
         "a folder's name may be too long": (
@@ -477,7 +477,7 @@ FAULTS = {
             'entry.path().extension() == ".marks"',
             'entry.path().extension() == ".none"'),
     },
-    ("tools/data/loader.cpp", "samples"): {
+    ("tools/data/row_source.cpp", "samples"): {
         "a batch has all of a sample as targets": (
             "  if (!corpus_.has_marks()) return;\n",
             "  return;\n"),
@@ -497,15 +497,15 @@ FAULTS = {
             "    node *= 2;\n    if (free_[node] < tokens) ++node;\n",
             "    node = 2 * node + 1;\n    if (free_[node] < tokens) --node;\n"),
     },
-    ("tools/data/loader.cpp", "document_rows", "rows_train"): {
+    ("tools/data/row_source.cpp", "document_rows", "rows_train"): {
         "packed documents see those before them in the row": (
             "    rows.document_starts.resize(rows.inputs.size(), place);\n",
             "    rows.document_starts.resize(rows.inputs.size(), 0);\n"),
         "the targets of a row of documents are counted as a window's": (
-            "  if (!document_rows_ && !corpus_.has_marks()) return rows * sequence_length_;\n",
-            "  if (rows >= 0) return rows * sequence_length_;\n"),
+            "  if (document_rows_) return document_rows_->valid_targets(place_in_epoch(sample));\n",
+            ""),
     },
-    ("tools/data/loader.cpp", "document_rows"): {
+    ("tools/data/row_source.cpp", "document_rows"): {
         "the empty places of a row are predicted": (
             "  rows.targets.resize(end, kIgnoreIndex);\n",
             "  rows.targets.resize(end, *document_token_);\n"),
@@ -533,6 +533,17 @@ FAULTS = {
             "  check(split.files.size() == split.expected,",
             "  check(split.files.size() <= split.expected,"),
     },
+    ("tools/data/mixture.cpp", "mixture"): {
+        "the row that may come first comes first": (
+            "jobs_[i].before < jobs_[chosen].before",
+            "jobs_[i].from < jobs_[chosen].from"),
+        "a source may be ahead of its share": (
+            "      if (jobs_[i].from > row_) continue;\n",
+            ""),
+        "sources begin again in each phase": (
+            "  return {source, phase.before[source] + number};",
+            "  return {source, number};"),
+    },
     ("tools/data/token_file.cpp", "token_file"): {
         "the upper bits of a file's tokens are not read": (
             "  return (std::int64_t{header[3]} << kLowerBits) + header[2];",
@@ -542,6 +553,11 @@ FAULTS = {
         "documents of a killed run are not known": (
             "    spool.for_each_hash([&](std::uint64_t hash) { odd_.add_earlier(hash); });\n",
             ""),
+    },
+    ("tools/train/runner.cpp", "mixture_train"): {
+        "validation sources count alike, however many tokens they have": (
+            "    sum += static_cast<double>(loss) * static_cast<double>(targets);\n    all_targets += targets;\n",
+            "    sum += static_cast<double>(loss);\n    all_targets += 1;\n"),
     },
     ("tools/data/token_spool.cpp", "token_spool"): {
         "a spool's counts are believed whatever its files hold": (

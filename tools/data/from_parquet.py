@@ -103,7 +103,7 @@ def write_lines(path, columns, keys, out):
             for row in rows.to_pylist():
                 out.write(json.dumps(plain(row), ensure_ascii=False) + "\n")
     except (pyarrow.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200].rstrip(".")
         sys.exit(f"{path}: no {kind} file, truncated or damaged: {reason}; download or write it again")
     out.flush()
 
