@@ -16,6 +16,7 @@
 #include "runtime/file.h"
 #include "runtime/json.h"
 #include "runtime/safetensors.h"
+#include "tools/checkpoint/convert.h"
 
 namespace tessera {
 namespace {
@@ -172,6 +173,22 @@ std::string left_out(const LanguageModel& model) {
            "compute alike";
   }
   return "";
+}
+
+std::string export_averages(const fs::path& run, const fs::path& out,
+                            const std::function<std::string(const fs::path& model)>& write) {
+  fs::path whole = (out / "").parent_path();  // without a slash at its end
+  whole += ".whole";
+  check(!fs::exists(whole), "{} exists; remove it, it is written meanwhile", whole.string());
+  try {
+    export_checkpoint(run, whole, /*ema=*/true);
+    const std::string warning = write(whole);
+    fs::remove_all(whole);
+    return warning;
+  } catch (...) {
+    fs::remove_all(whole);
+    throw;
+  }
 }
 
 }  // namespace tessera

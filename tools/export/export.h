@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -35,5 +36,11 @@ std::string export_model(const ExportOptions& options);
 
 /// A warning if other programs have no place for a part of the model, else an empty text.
 std::string left_out(const LanguageModel& model);
+
+/// write(model) for a folder with the averages of train.ema as weights, which is "OUT.whole" and is removed then:
+/// those of the newest checkpoint at `run` (checkpoints_at). Returns its warning.
+std::string export_averages(
+    const std::filesystem::path& run, const std::filesystem::path& out,
+    const std::function<std::string(const std::filesystem::path& model)>& write);
 
 }  // namespace tessera

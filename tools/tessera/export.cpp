@@ -31,6 +31,7 @@ void add_export(Command& app) {
     ExportOptions model;
     std::string format = "hf";
     std::string dtype;
+    bool ema = false;
   };
   Command command = app.subcommand(
       "export", "Write a model as a folder that Transformers loads, or a file for llama.cpp.");
@@ -52,10 +53,17 @@ void add_export(Command& app) {
       .option("--file-bytes", options->model.file_bytes, "hf: the most bytes of tensors in a file")
       .positive()
       .shows_default();
+  command.flag("--ema", options->ema,
+               "The averages of train.ema in the run's newest checkpoint, instead of the weights");
   command.runs([options] {
-    const std::string warning = options->format == "gguf"
-                                    ? write_gguf_file(options->model, options->dtype)
-                                    : write_folder(options->model, options->dtype);
+    ExportOptions& given = options->model;
+    const auto write = [&](const std::filesystem::path& model) {
+      given.model = model;
+      return options->format == "gguf" ? write_gguf_file(given, options->dtype)
+                                       : write_folder(given, options->dtype);
+    };
+    const std::string warning =
+        options->ema ? export_averages(given.model, given.out, write) : write(given.model);
     if (!warning.empty()) std::cerr << "warning: " << warning << '\n';
     std::cout << "wrote " << options->model.out.string() << '\n';
   });

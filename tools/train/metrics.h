@@ -27,9 +27,12 @@ struct StepMetrics {
   std::optional<float> val_loss = {};
   /// The losses of the sources of data.validation by their names.
   std::vector<std::pair<std::string, float>> val_losses = {};
+  std::optional<float> val_loss_ema = {};
   /// The share of multiple-choice questions that the model answers right.
   std::optional<double> hellaswag = {};
   double learning_rate = 0.0;
+  /// The same for each listed group that is trained, by its `match`.
+  std::vector<std::pair<std::string, double>> group_learning_rates = {};
   /// Norm of the whole gradient before clipping: of this step, and the largest of the interval.
   double gradient_norm = 0.0;
   double max_gradient_norm = 0.0;

@@ -19,6 +19,7 @@
 #include "tools/train/continuing.h"
 #include "tools/train/description.h"
 #include "tools/train/gather.h"
+#include "tools/train/optimizer.h"
 #include "tools/train/resume.h"
 
 namespace tessera {
@@ -298,6 +299,7 @@ void Runner::report(std::int64_t step, const StepResult& result) {
   StepMetrics metrics = {.step = step,
                          .loss = result.loss,
                          .learning_rate = result.learning_rate,
+                         .group_learning_rates = group_learning_rates(config_, step),
                          .gradient_norm = result.gradient_norm,
                          .router_loss = result.router_loss,
                          .expert_load = result.loads.imbalance,
@@ -310,7 +312,8 @@ void Runner::report(std::int64_t step, const StepResult& result) {
   metrics.tokens_per_second = steps_per_second * static_cast<double>(tokens_per_step(data));
   metrics.matmul_fraction = share_of_rate(flops, rates_.matmul);
   if (rates_.peak) metrics.mfu = flops / *rates_.peak;
-  if (evaluates) measure_validation(metrics);
+  if (evaluates) measure_validation(metrics, /*ema=*/false);
+  if (evaluates && train.evaluate_ema) measure_validation(metrics, /*ema=*/true);
   const std::int64_t right = answers ? right_answers_of_all() : 0;
   const std::size_t questions = data_.questions.size();
   if (answers) metrics.hellaswag = static_cast<double>(right) / static_cast<double>(questions);
@@ -340,25 +343,28 @@ std::int64_t Runner::rows_to_measure(const TokenLoader& loader) const {
   return whole ? all : wanted * config_.data.batch_size;
 }
 
-void Runner::measure_validation(StepMetrics& metrics) {
+void Runner::measure_validation(StepMetrics& metrics, bool ema) {
   const SteadyClock::time_point begin = SteadyClock::now();
   std::int64_t all_rows = 0, all_targets = 0;
   double sum = 0.0;
   for (const auto& [name, loader] : data_.validation) {
     const std::int64_t rows = rows_to_measure(loader);
     const std::int64_t targets = loader.valid_targets(0, 0, rows, rows);
-    const float loss = session_.evaluate(rows, batches_of(loader, 0, rows));
+    const BatchSource batches = batches_of(loader, 0, rows);
+    const float loss =
+        ema ? session_.evaluate_ema(rows, batches) : session_.evaluate(rows, batches);
     check(std::isfinite(loss),
           "step {}: the validation loss{} is {}; the run stops. Lower optimizer.learning_rate or "
           "lengthen optimizer.warmup_steps",
           metrics.step, name.empty() ? "" : " of " + name, loss);
-    if (!name.empty()) metrics.val_losses.emplace_back(name, loss);
+    if (!name.empty() && !ema) metrics.val_losses.emplace_back(name, loss);
     sum += static_cast<double>(loss) * static_cast<double>(targets);
     all_targets += targets;
     all_rows += rows;
   }
-  metrics.val_loss = static_cast<float>(sum / static_cast<double>(all_targets));
-  event("eval", {{"val_loss", shortest(*metrics.val_loss)},
+  const auto mean = static_cast<float>(sum / static_cast<double>(all_targets));
+  (ema ? metrics.val_loss_ema : metrics.val_loss) = mean;
+  event("eval", {{ema ? "val_loss_ema" : "val_loss", shortest(mean)},
                  {"sequences", all_rows},
                  {"ms", 1e3 * seconds_since(begin)}});
 }

@@ -75,6 +75,7 @@ std::string_view group_of(const std::string& name) {
       {"loss", "loss/"},
       {"mean_loss", "loss/"},
       {"val_loss", "loss/"},
+      {"val_loss_ema", "loss/"},
       {"hellaswag", "quality/"},
       {"router_loss", "loss/"},
       {"idle_experts", "experts/"},
@@ -108,6 +109,11 @@ TensorboardFile::Scalars tensorboard_scalars(const nlohmann::json& line) {
     if (!line.contains(name)) continue;
     for (const auto& [source, value] : line.at(name).items())
       scalars.emplace_back(group + source, value);
+  }
+  if (line.contains("group_learning_rates")) {
+    for (const auto& [match, rate] : line.at("group_learning_rates").items()) {
+      scalars.emplace_back("optimizer/learning_rate/" + match, rate);
+    }
   }
   if (!line.contains("expert_load")) return scalars;
   std::size_t layer = 0;
