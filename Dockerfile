@@ -44,7 +44,7 @@ FROM debian:12-slim AS libraries
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends \
       ca-certificates libfmt9 libopenmpi3 libpcre2-8-0 \
-      libutf8proc2 libyaml-cpp0.7 openmpi-bin \
+      libutf8proc2 libyaml-cpp0.7 libzstd1 openmpi-bin zlib1g \
  && rm -rf /var/lib/apt/lists/*
 # A container's user is often root, and mpirun asks for these two.
 ENV OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -13,12 +13,14 @@ bool accepts(std::string_view input) {
   const ByteTokenizer bytes;
   std::size_t length = 0;
   reads([&] {
-    DocumentReader().read(folder() / "lines.jsonl",
-                          [&](const std::string& text, bool) { length += text.size(); });
+    InputStream lines(folder() / "lines.jsonl");
+    DocumentReader().read(
+        lines, [&](const std::string& text, bool, const std::string&) { length += text.size(); });
   });
   return reads([&] {
     SampleReader reader(TESSERA_SOURCE_DIR "/examples/finetune/tokenizer");
-    reader.read(folder() / "lines.jsonl", [&](const Sample& sample) {
+    InputStream lines(folder() / "lines.jsonl");
+    reader.read(lines, [&](const Sample& sample) {
       const auto tokens = encode_sample(sample, bytes, 3);
       require(tokens.size() == sample.text.size() + (sample.ends_text ? 1 : 0),
               "every byte is a token");

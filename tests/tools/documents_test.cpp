@@ -126,4 +126,64 @@ TEST_CASE("a folder's files are taken in the order of their paths") {
   CHECK(texts_in(folder / "out").first == "123");
 }
 
+TEST_CASE("prepare counts odd documents and names the first of each kind") {
+  const test::TemporaryDirectory folder;
+  const std::string lines =
+      "{\"text\": \"one\"}\n{\"text\": \" \\n\"}\n{\"text\": \"one\"}\n"
+      "{\"text\": \"\xe9\"}\n{\"text\": \"\"}\n{\"text\": \"two\"}\n";
+  const fs::path a = write_text(folder / "a.jsonl", lines), b = write_text(folder / "b.txt", "two");
+  const auto run = [&](bool drop, std::vector<fs::path> inputs) {
+    std::vector<std::string> report;
+    prepare({.inputs = std::move(inputs),
+             .tokenizer = "bytes",
+             .out = folder / "out",
+             .val_fraction = 0.0,
+             .drop_repeated = drop,
+             .report = [&](const std::string& line) { report.push_back(line); }});
+    return report;
+  };
+  using Lines = std::vector<std::string>;
+  CHECK(run(false, {a, b}) ==
+        Lines{"2 documents are empty; the first is " + a.string() + ":2",
+              "2 documents repeat others, which --drop-repeated leaves out; the first is " +
+                  a.string() + ":3",
+              "1 document is not valid UTF-8 and is left out; the first is " + a.string() + ":4"});
+  CHECK(texts_in(folder / "out").first == "one \nonetwotwo");
+  CHECK(run(true, {a, b})[1] ==
+        "2 documents repeat others and are left out; the first is " + a.string() + ":3");
+  CHECK(texts_in(folder / "out").first == "one \ntwo");
+  CHECK(run(false, {b}).empty());
+}
+
+TEST_CASE(
+    "repeated texts of several parts are left out whole, and one that only begins alike is not") {
+  const test::TemporaryDirectory folder;
+  std::string text;
+  for (int i = 0; text.size() < 3 * kPartBytes; ++i) text += "line " + std::to_string(i) + "\n";
+  const std::vector<fs::path> inputs = {write_text(folder / "a.txt", text),
+                                        write_text(folder / "b.txt", text),
+                                        write_text(folder / "c.txt", text + "end")};
+  prepare({.inputs = inputs,
+           .tokenizer = "bytes",
+           .out = folder / "out",
+           .val_fraction = 0.0,
+           .drop_repeated = true});
+  const bool equal = texts_in(folder / "out").first == text + text + "end";
+  CHECK(equal);
+}
+
+TEST_CASE("a run that goes on leaves out what the killed run had read") {
+  const test::TemporaryDirectory folder;
+  const fs::path a = write_text(folder / "a.txt", "first"), b = write_text(folder / "b.jsonl", "{");
+  const PrepareOptions options = {.inputs = {a, b},
+                                  .tokenizer = "bytes",
+                                  .out = folder / "out",
+                                  .val_fraction = 0.0,
+                                  .drop_repeated = true};
+  CHECK_THROWS_WITH(prepare(options), Contains("b.jsonl:1: "));
+  write_text(b, "{\"text\": \"first\"}\n{\"text\": \"second\"}\n");
+  prepare(options);
+  CHECK(texts_in(folder / "out").first == "firstsecond");
+}
+
 }  // namespace tessera

@@ -66,7 +66,7 @@ TEST_CASE("eval: bits per byte count the text of the targets, and not the first 
            .val_fraction = 0.1});
   config.train.steps = 1;
   config.train.eval_every = 0;
-  config.data.val = config.data.train;
+  config.data.val = config.data.train.first();
   train(config);
   const Evaluation found = evaluate({{.model = config.train.dir, .device = "cpu", .threads = 2}});
   CHECK(*found.bits_per_byte == Approx(*found.val_loss / std::log(2.0)).epsilon(1e-12));

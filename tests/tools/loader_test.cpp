@@ -1,7 +1,9 @@
 #include "tools/data/loader.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <numeric>
 #include <set>
 
@@ -171,6 +173,35 @@ TEST_CASE("files too short and rows out of range are refused") {
   REQUIRE_THROWS_AS(loader.load(0, 6, 3, 8), Error);
   REQUIRE_THROWS_AS(loader.load(-1, 0, 1, 8), Error);
   REQUIRE_THROWS_AS(loader.load(0, -1, 1, 8), Error);
+}
+
+TEST_CASE("rows of a corpus larger than memory take memory for rows alone") {
+  const test::Rank rank;
+  const test::TemporaryDirectory folder;
+  constexpr std::int64_t kTokens = (std::int64_t{1} << 32) + 12345;
+  write_token_file(folder / "t.bin", std::vector<TokenId>{});
+  std::fstream header(folder / "t.bin", std::ios::binary | std::ios::in | std::ios::out);
+  const std::array<std::int32_t, 2> count = {kTokens & 0x7fffffff, kTokens >> 31};
+  header.seekp(8);
+  header.write(reinterpret_cast<const char*>(count.data()), sizeof(count));
+  header.close();
+  std::filesystem::resize_file(folder / "t.bin", 1024 + 2 * kTokens);  // sparse: it takes no disk
+  const TokenLoader loader(TokenFile(folder / "t.bin"), 1024, SampleOrder::shuffled, 1);
+  REQUIRE(loader.samples() == kTokens / 1024 - 1);
+  const auto peak_kb = [] {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;) {
+      if (word == "VmHWM:") break;
+    }
+    std::int64_t peak = 0;
+    status >> peak;
+    return peak;
+  };
+  const std::int64_t before = peak_kb();
+  for (std::int64_t step = 0; step < 2000; ++step) {
+    loader.load(step * 997, 0, 4, 4);  // far into the next epochs
+  }
+  CHECK(peak_kb() - before < 32 * 1024);
 }
 
 }  // namespace tessera

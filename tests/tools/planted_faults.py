@@ -529,7 +529,7 @@ FAULTS = {
             'entry.path().extension() == ".marks"',
             'entry.path().extension() == ".none"'),
     },
-    ("tools/data/loader.cpp", "samples"): {
+    ("tools/data/row_source.cpp", "samples"): {
         "a batch has all of a sample as targets": (
             "  if (!corpus_.has_marks()) return;\n",
             "  return;\n"),
@@ -549,15 +549,15 @@ FAULTS = {
             "    node *= 2;\n    if (free_[node] < tokens) ++node;\n",
             "    node = 2 * node + 1;\n    if (free_[node] < tokens) --node;\n"),
     },
-    ("tools/data/loader.cpp", "document_rows", "rows_train"): {
+    ("tools/data/row_source.cpp", "document_rows", "rows_train"): {
         "packed documents see those before them in the row": (
             "    rows.document_starts.resize(rows.inputs.size(), place);\n",
             "    rows.document_starts.resize(rows.inputs.size(), 0);\n"),
         "the targets of a row of documents are counted as a window's": (
-            "  if (!document_rows_ && !corpus_.has_marks()) return rows * sequence_length_;\n",
-            "  if (rows >= 0) return rows * sequence_length_;\n"),
+            "  if (document_rows_) return document_rows_->valid_targets(place_in_epoch(sample));\n",
+            ""),
     },
-    ("tools/data/loader.cpp", "document_rows"): {
+    ("tools/data/row_source.cpp", "document_rows"): {
         "the empty places of a row are predicted": (
             "  rows.targets.resize(end, kIgnoreIndex);\n",
             "  rows.targets.resize(end, *document_token_);\n"),
@@ -566,6 +566,50 @@ FAULTS = {
         "a document ends where a piece of the corpus that is read ends": (
             "      if (starts || piece.tokens == row_length) end_piece",
             "      if (starts || i == 0 || piece.tokens == row_length) end_piece"),
+    },
+    ("tools/data/decompression.cpp", "packed_inputs"): {
+        "a truncated archive is a shorter text": (
+            "      if (rest.empty()) fail_truncated(blocks_);\n",
+            "      if (rest.empty()) return 0;\n"),
+        "only the first member of an archive is read": (
+            "if (rest.empty() && between_members_) return 0;",
+            "if (between_members_) return 0;"),
+    },
+    ("tools/data/table_source.cpp", "packed_inputs"): {
+        "a script that fails has read the whole table": (
+            "      if (status != 0) fail(\"{}\", reason(status));\n",
+            ""),
+    },
+    ("tools/data/input_files.cpp", "packed_inputs"): {
+        "the files of a data set that are here are all": (
+            "  check(split.files.size() == split.expected,",
+            "  check(split.files.size() <= split.expected,"),
+    },
+    ("tools/data/mixture.cpp", "mixture"): {
+        "the row that may come first comes first": (
+            "jobs_[i].before < jobs_[chosen].before",
+            "jobs_[i].from < jobs_[chosen].from"),
+        "a source may be ahead of its share": (
+            "      if (jobs_[i].from > row_) continue;\n",
+            ""),
+        "sources begin again in each phase": (
+            "  return {source, phase.before[source] + number};",
+            "  return {source, number};"),
+    },
+    ("tools/data/token_file.cpp", "token_file"): {
+        "the upper bits of a file's tokens are not read": (
+            "  return (std::int64_t{header[3]} << kLowerBits) + header[2];",
+            "  return header[2];"),
+    },
+    ("tools/data/prepare.cpp", "documents"): {
+        "documents of a killed run are not known": (
+            "    spool.for_each_hash([&](std::uint64_t hash) { odd_.add_earlier(hash); });\n",
+            ""),
+    },
+    ("tools/train/runner.cpp", "mixture_train"): {
+        "validation sources count alike, however many tokens they have": (
+            "    sum += static_cast<double>(loss) * static_cast<double>(targets);\n    all_targets += targets;\n",
+            "    sum += static_cast<double>(loss);\n    all_targets += 1;\n"),
     },
     ("tools/data/token_spool.cpp", "token_spool"): {
         "a spool's counts are believed whatever its files hold": (

@@ -74,7 +74,7 @@ TEST_CASE("bad input is refused before anything is written") {
   write_text(folder / "images/a.png", "not a text");
   write_text(folder / "images/.hidden.txt", "nor this");
   CHECK_THROWS_WITH(with({folder / "images"}, "bytes"),
-                    Contains("images has no .txt, .md, .json, .jsonl, .yaml or .yml file"));
+                    Contains("images has no .txt, .md, .json, .jsonl, .yaml, .yml, .parquet, "));
   CHECK_THROWS_WITH(with({folder / "*.txt"}, "bytes"),
                     Contains("there is no file named ") && Contains("without quotes"));
   CHECK_THROWS_WITH(with({good}, "words"), Contains("unknown tokenizer 'words'"));

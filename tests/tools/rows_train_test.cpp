@@ -68,8 +68,9 @@ TEST_CASE("document rows: packed documents have the loss of each document alone"
     const RunData data(run);
     run_ranks({.ranks = 1, .threads = 1}, [&](Communicator& world) {
       TrainingSession session(run, world);
-      const std::int64_t samples = data.val->samples();
-      losses.push_back(session.evaluate(samples, batches_of(*data.val, 0, samples)));
+      const std::int64_t samples = data.validation[0].loader.samples();
+      losses.push_back(
+          session.evaluate(samples, batches_of(data.validation[0].loader, 0, samples)));
     });
   }
   CHECK(losses[0] == Approx(losses[1]).epsilon(1e-6));

@@ -121,7 +121,8 @@ TEST_CASE("the answers of a conversation are the trained text, by every tokenize
                                  {{"role", "assistant"}, {"content", "Six"}}}}};
   write_text(folder / "a.jsonl", line.dump());
   int samples = 0;
-  SampleReader((folder / "t").string()).read(folder / "a.jsonl", [&](const Sample& sample) {
+  InputStream stream(folder / "a.jsonl");
+  SampleReader((folder / "t").string()).read(stream, [&](const Sample& sample) {
     ++samples;
     CHECK(sample.place == (folder / "a.jsonl").string() + ":1");
     const std::string trained = text_of(encode_sample(sample, *tokens_of, {}), *tokens_of, true);

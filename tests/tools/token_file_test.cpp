@@ -107,6 +107,28 @@ TEST_CASE("a bad token file is refused with path and reason") {
                     Contains("truncated"));
 }
 
+TEST_CASE("a sparse token file of more than 2^32 tokens is read at its end") {
+  const test::TemporaryDirectory folder;
+  // Below and above 2^31, where llm.c's header ends, and above 2^32.
+  for (const std::int64_t count :
+       {(std::int64_t{1} << 31) - 1, (std::int64_t{1} << 31) + 3, (std::int64_t{1} << 32) + 5}) {
+    CAPTURE(count);
+    const fs::path path = folder / "large.bin";
+    std::string header = token_file_bytes(20240520, 1, count & 0x7fffffff, {});
+    header[12] = static_cast<char>(count >> 31);
+    write_text(path, header);
+    fs::resize_file(path, static_cast<std::uintmax_t>(1024 + 2 * (count - 2)));
+    std::ofstream(path, std::ios::app | std::ios::binary).write("\x07\x00\x08\x00", 4);
+    const TokenFile file(path);
+    REQUIRE(file.size() == count);
+    std::vector<TokenId> last(3);
+    file.read(count - 3, last);
+    CHECK(last == std::vector<TokenId>{0, 7, 8});
+    fs::resize_file(path, fs::file_size(path) - 2);
+    CHECK_THROWS_WITH(TokenFile(path), Contains("truncated: " + std::to_string(count)));
+  }
+}
+
 TEST_CASE("a token outside the vocabulary is named with its position") {
   const test::TemporaryDirectory folder;
   write_token_file(folder / "t.bin", kTokens);

@@ -4,11 +4,13 @@
 // key, its values, and how it is read and written.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/checkpointing.h"
@@ -22,6 +24,7 @@
 #include "runtime/enum_names.h"
 #include "sharding/comm/options.h"
 #include "sharding/plan/options.h"
+#include "tools/data/mixture_kind.h"
 #include "tools/data/row_kind.h"
 
 namespace tessera {
@@ -94,9 +97,48 @@ struct MoeConfig {
   bool force_balance = false;
 };
 
+/// An entry of data.train: tokens, and their part in a mixture.
+struct TrainingSource {
+  std::filesystem::path path;
+  double weight = 1.0;
+  std::int64_t from_step = 1;
+  /// 0: to the end.
+  std::int64_t until_step = 0;
+  bool operator==(const TrainingSource&) const = default;
+};
+
+/// The value of data.train: one path, or a mixture.
+struct TrainingData {
+  TrainingData() = default;
+  template <typename Path>
+  requires std::convertible_to<Path, std::filesystem::path> TrainingData(Path&& path)
+      : sources{{.path = std::filesystem::path(std::forward<Path>(path))}} {
+    if (sources[0].path.empty()) sources.clear();
+  }
+
+  bool empty() const { return sources.empty(); }
+  void clear() { sources.clear(); }
+  /// The first source has the tokenizer and the manifest.
+  std::filesystem::path first() const {
+    return sources.empty() ? std::filesystem::path() : sources.front().path;
+  }
+  bool operator==(const TrainingData&) const = default;
+
+  std::vector<TrainingSource> sources;
+};
+
+/// An entry of data.validation.
+struct ValidationSource {
+  std::string name;
+  std::filesystem::path path;
+  bool operator==(const ValidationSource&) const = default;
+};
+
 struct DataConfig {
-  std::filesystem::path train;
+  TrainingData train;
+  MixtureKind mixture = MixtureKind::by_tokens;
   std::filesystem::path val;
+  std::vector<ValidationSource> validation;
   std::int64_t batch_size = 8;
   /// 0: batch_size says it.
   std::int64_t rows_per_rank = 0;

@@ -2,6 +2,7 @@
 
 #include "kernels/router/op.h"
 #include "models/registry.h"
+#include "tools/config/data_sources.h"
 
 namespace tessera {
 namespace {
@@ -95,14 +96,15 @@ std::vector<Key> moe_keys(MoeConfig& moe) {
 
 std::vector<Key> data_keys(DataConfig& data) {
   return {
-      path_key(
-          "data.train", data.train,
-          "Token files to train on, as `tessera prepare` writes them: llm.c's format, with ids "
-          "of 16 or 32 bits. A path, a pattern such as `data/train_*.bin`, or several "
-          "separated by commas; or `synthetic:uniform`, `synthetic:zipf` or "
-          "`synthetic:copy`. Training needs this."),
+      training_data_key(data.train),
+      choice_key(
+          "data.mixture", data.mixture,
+          "The meaning of the weights in `data.train`. `by_tokens`: shares of the tokens; a "
+          "source that has ended begins again. `by_epochs`: how often the run passes over each "
+          "source while it passes over the others as often as their weights say."),
       path_key("data.val", data.val,
                "Token files to measure the validation loss on; empty = no validation."),
+      validation_key(data.validation),
       whole_number_key("data.batch_size", data.batch_size, 1, kMostTokens,
                        "Sequences per training step, over all ranks and micro-batches."),
       whole_number_key("data.rows_per_rank", data.rows_per_rank, 0, kMostTokens,

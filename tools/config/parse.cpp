@@ -191,8 +191,11 @@ std::string to_yaml(const Config& config) {
       if (key.section() != section.name) continue;
       const std::string leaf = key.name.substr(section.name.size() + 1);
       const std::string text = key.text();
+      // A path may begin with a bracket, too.
+      const bool is_list =
+          key.parse_list != nullptr && (text.starts_with("[{") || text.starts_with("[["));
       emitter << YAML::Key << leaf << YAML::Value;
-      key.parse_list && !text.empty() ? emitter << YAML::Load(text) : emitter << text;
+      is_list ? emitter << YAML::Load(text) : emitter << text;
     }
     emitter << YAML::EndMap;
   }

@@ -9,8 +9,6 @@
 
 #include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
-#include "runtime/file.h"
-#include "runtime/input_file.h"
 #include "runtime/json.h"
 #include "tools/config/yaml_documents.h"
 #include "tools/data/json_lines.h"
@@ -22,28 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kBlockBytes = kPartBytes / 4;
 constexpr int kDeepest = 64;
-
-bool has_kind(const fs::path& file, std::initializer_list<const char*> kinds) {
-  return std::find(kinds.begin(), kinds.end(), file.extension()) != kinds.end();
-}
-
-void add_folder(const fs::path& folder, std::vector<fs::path>& files) {
-  std::vector<fs::path> found;
-  for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
-    if (entry->path().filename().string().starts_with(".")) {
-      if (entry->is_directory()) entry.disable_recursion_pending();
-      continue;
-    }
-    const bool is_text =
-        has_kind(entry->path(), {".txt", ".md", ".json", ".jsonl", ".yaml", ".yml"});
-    if (is_text && entry->is_regular_file()) found.push_back(entry->path());
-  }
-  check(!found.empty(), "{} has no .txt, .md, .json, .jsonl, .yaml or .yml file", folder.string());
-  std::sort(found.begin(), found.end());
-  files.insert(files.end(), found.begin(), found.end());
-}
 
 /// The string values of a document.
 class Strings {
@@ -150,21 +127,30 @@ std::string text_of(const json& document, const std::vector<std::string>& keys,
 
 void hand_over(const fs::path& file, const json& value, const std::vector<std::string>& keys,
                const DocumentSink& sink) {
-  if (!value.is_array()) return sink(text_of(value, keys, file.string()), true);
-  for (const json& element : value) sink(text_of(element, keys, file.string()), true);
+  const std::string place = file.string();
+  if (!value.is_array()) return sink(text_of(value, keys, place), true, place);
+  for (const json& element : value) sink(text_of(element, keys, place), true, place);
 }
 
-void read_yaml(const fs::path& file, const std::vector<std::string>& keys,
-               const DocumentSink& sink) {
-  std::vector<json> documents;
+json read_json(InputStream& file) {
+  const std::string text = file.rest();
   try {
-    const std::string text = read_text_file(file);
+    return parse_json(text);
+  } catch (const Error& error) {
+    fail("{}: {}", file.path().string(), error.what());
+  }
+}
+
+void read_yaml(InputStream& file, const std::vector<std::string>& keys, const DocumentSink& sink) {
+  std::vector<json> documents;
+  const std::string text = file.rest();
+  try {
     JsonOfYaml to_json(text.size());
     for (const YAML::Node& node : yaml_documents(text)) documents.push_back(to_json.convert(node));
   } catch (const std::exception& error) {  // yaml-cpp's have the line and column
-    fail("{}: {}", file.string(), error.what());
+    fail("{}: {}", file.path().string(), error.what());
   }
-  for (const json& document : documents) hand_over(file, document, keys, sink);
+  for (const json& document : documents) hand_over(file.path(), document, keys, sink);
 }
 
 /// Raises Error with the first byte of the file that is not UTF-8. `offset`: of the text in the file.
@@ -180,22 +166,17 @@ void check_utf8(const fs::path& file, std::string_view text, std::int64_t offset
   }
 }
 
-void read_text(const fs::path& path, const DocumentReader& reader, const DocumentSink& sink) {
-  const InputFile file(path);
+void read_text(InputStream& file, const DocumentReader& reader, const DocumentSink& sink) {
   std::string text;
   std::size_t enough = kPartBytes;
   std::int64_t handed_over = 0;
+  const std::string place = file.path().string();
   const auto hand_over = [&](std::string part, bool ends) {
-    if (reader.utf8) check_utf8(path, part, handed_over);
+    if (reader.utf8) check_utf8(file.path(), part, handed_over);
     handed_over += static_cast<std::int64_t>(part.size());
-    sink(std::move(part), ends);
+    sink(std::move(part), ends, place);
   };
-  for (std::int64_t read = 0; read < file.size();) {
-    const auto count = static_cast<std::size_t>(
-        std::min<std::int64_t>(file.size() - read, std::int64_t{kBlockBytes}));
-    text.resize(text.size() + count);
-    file.read(read, std::as_writable_bytes(std::span(text).last(count)));
-    read += static_cast<std::int64_t>(count);
+  while (file.append_to(text, kBlockBytes)) {
     if (text.size() < enough) continue;
     const std::size_t cut = reader.find_cut(text);
     enough = cut > 0 ? kPartBytes : 2 * text.size();
@@ -208,32 +189,20 @@ void read_text(const fs::path& path, const DocumentReader& reader, const Documen
 
 }  // namespace
 
-std::vector<fs::path> find_text_files(const std::vector<fs::path>& inputs) {
-  std::vector<fs::path> files;
-  for (const fs::path& input : inputs) {
-    const std::string name = input.string();
-    check(fs::exists(input) || name.find_first_of("*?") == name.npos,
-          "there is no file named {}; write the pattern without quotes, so that the shell expands "
-          "it",
-          name);
-    check(fs::exists(input), "there is no file or folder named {}", name);
-    if (fs::is_directory(input)) {
-      add_folder(input, files);
-    } else {
-      files.push_back(input);
-    }
-  }
-  return files;
+bool comes_whole(const std::string& kind) {
+  return kind == ".jsonl" || kind == ".json" || kind == ".yaml" || kind == ".yml";
 }
 
-void DocumentReader::read(const fs::path& file, const DocumentSink& sink) const {
-  if (has_kind(file, {".jsonl"})) {
-    return for_each_json_line(file, [&](const json& document, const std::string& place) {
-      sink(text_of(document, keys, place), true);
-    });
+void DocumentReader::read(InputStream& file, const DocumentSink& sink) const {
+  const std::string& kind = file.kind();
+  if (kind == ".jsonl") {
+    const auto take = [&](const json& document, const std::string& place) {
+      sink(text_of(document, keys, place), true, place);
+    };
+    return for_each_json_line(file, take, left_out);
   }
-  if (has_kind(file, {".json"})) return hand_over(file, read_json_file(file), keys, sink);
-  if (has_kind(file, {".yaml", ".yml"})) return read_yaml(file, keys, sink);
+  if (kind == ".json") return hand_over(file.path(), read_json(file), keys, sink);
+  if (kind == ".yaml" || kind == ".yml") return read_yaml(file, keys, sink);
   read_text(file, *this, sink);
 }
 

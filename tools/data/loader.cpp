@@ -2,103 +2,38 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
-#include "kernels/cross_entropy/op.h"
 #include "models/documents.h"
 #include "runtime/check.h"
-#include "runtime/random.h"
 
 namespace tessera {
 
-TokenLoader::TokenLoader(TokenCorpus corpus, std::int64_t sequence_length, SampleOrder order,
-                         std::uint64_t seed, std::optional<std::int32_t> document_token,
-                         RowKind rows)
-    : corpus_(std::move(corpus)),
-      sequence_length_(sequence_length),
-      order_(order),
-      seed_(seed),
-      document_token_(document_token) {
-  check(sequence_length >= 1, "sequence length {} is not positive", sequence_length);
-  check(corpus_.size() > 0, "{} holds no tokens", corpus_.name());
-  rows == RowKind::windows ? set_windows() : set_document_rows(rows);
+TokenLoader::TokenLoader(RowSource source) {
+  sources_.push_back(std::move(source));
 }
 
-void TokenLoader::set_windows() {
-  const std::int64_t count = corpus_.size();
-  check(count > sequence_length_,
-        "{} holds {} tokens, too few for a sequence of {} and the token after it; shorten "
-        "data.sequence_length",
-        corpus_.name(), count, sequence_length_);
-  samples_ = (count - 1) / sequence_length_;
-  if (order_ == SampleOrder::shuffled) {
-    // As many windows as fit after any offset, so that epochs have the same size.
-    samples_ = std::max<std::int64_t>(1, count / sequence_length_ - 1);
-    offsets_ = std::min(sequence_length_, count - samples_ * sequence_length_);
-  }
-}
+TokenLoader::TokenLoader(std::vector<RowSource> sources, Mixture mixture)
+    : sources_(std::move(sources)), mixture_(std::move(mixture)) {}
 
-void TokenLoader::set_document_rows(RowKind kind) {
-  check(document_token_ || corpus_.has_marks(),
-        "rows of documents need the token at which a document starts; set data.document_token");
-  check(!corpus_.is_generated(), "{} has no documents; data.rows can only be windows",
-        corpus_.name());
-  document_rows_.emplace(corpus_, static_cast<std::int32_t>(sequence_length_), kind,
-                         document_token_);
-  is_packed_ = kind == RowKind::packed;
-  samples_ = document_rows_->size();
-  check(samples_ > 0, "{} holds {} tokens, too few to predict one from another", corpus_.name(),
-        corpus_.size());
+std::int64_t TokenLoader::samples() const {
+  return mixture_ ? mixture_->epoch_rows() : sources_.front().samples();
 }
 
 double TokenLoader::share_of_inputs() const {
-  if (!document_rows_) return 1.0;
-  return static_cast<double>(document_rows_->inputs()) /
-         (static_cast<double>(samples_) * static_cast<double>(sequence_length_));
-}
-
-std::int64_t TokenLoader::place_in_epoch(std::int64_t sample) const {
-  const std::int64_t place = sample % samples_;
-  if (order_ == SampleOrder::sequential) return place;
-  const auto epoch = static_cast<std::uint64_t>(sample / samples_);
-  const RandomPermutation shuffle(RandomStream(seed_, "window order", epoch),
-                                  static_cast<std::uint64_t>(samples_));
-  return static_cast<std::int64_t>(shuffle(static_cast<std::uint64_t>(place)));
-}
-
-std::int64_t TokenLoader::window_begin(std::int64_t sample) const {
-  const auto epoch = static_cast<std::uint64_t>(sample / samples_);
-  const std::uint64_t offset =
-      RandomStream(seed_, "window offset").below(epoch, static_cast<std::uint64_t>(offsets_));
-  return static_cast<std::int64_t>(offset) + place_in_epoch(sample) * sequence_length_;
-}
-
-void TokenLoader::add_tokens(std::int64_t first, std::int64_t tokens, Rows& rows) const {
-  std::vector<TokenId> read(static_cast<std::size_t>(tokens) + 1);
-  corpus_.read(first, read);
-  rows.inputs.insert(rows.inputs.end(), read.begin(), read.end() - 1);
-  rows.targets.insert(rows.targets.end(), read.begin() + 1, read.end());
-  if (!corpus_.has_marks()) return;
-  std::vector<TokenMarks> marks(read.size() - 1);
-  corpus_.read_marks(first + 1, marks);
-  const std::size_t begin = rows.targets.size() - marks.size();
-  for (std::size_t i = 0; i < marks.size(); ++i) {
-    if ((marks[i] & kTrained) == 0) rows.targets[begin + i] = kIgnoreIndex;
+  double inputs = 0.0, places = 0.0;
+  for (const RowSource& source : sources_) {
+    inputs += static_cast<double>(source.inputs());
+    places += static_cast<double>(source.samples()) * static_cast<double>(sequence_length());
   }
+  return inputs / places;
 }
 
-void TokenLoader::add_documents(std::int64_t sample, Rows& rows) const {
-  const std::size_t end = rows.inputs.size() + static_cast<std::size_t>(sequence_length_);
-  std::int32_t place = 0;
-  for (const DocumentRows::Piece& piece : document_rows_->row(place_in_epoch(sample))) {
-    add_tokens(piece.first, piece.tokens, rows);
-    rows.document_starts.resize(rows.inputs.size(), place);
-    place += piece.tokens;
-  }
-  // The empty places are a document, too, so that no token before them could attend to them.
-  rows.inputs.resize(end, document_token_.value_or(0));
-  rows.targets.resize(end, kIgnoreIndex);
-  rows.document_starts.resize(end, place);
+std::vector<std::int64_t> TokenLoader::rows_of_sources(std::int64_t rows) const {
+  return mixture_ ? mixture_->counts(rows) : std::vector{rows};
+}
+
+std::pair<std::size_t, std::int64_t> TokenLoader::sample_of(std::int64_t row) const {
+  return mixture_ ? mixture_->at(row) : std::pair(std::size_t{0}, row);
 }
 
 Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t rows,
@@ -106,36 +41,29 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
   check(step >= 0 && first_row >= 0 && rows >= 0 && first_row + rows <= batch_size,
         "step {} has no rows {} to {} in a batch of {}", step, first_row, first_row + rows,
         batch_size);
-  Rows all;
+  TokenRows all;
   for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    const std::int64_t sample = step * batch_size + row;
-    document_rows_ ? add_documents(sample, all)
-                   : add_tokens(window_begin(sample), sequence_length_, all);
+    const auto [source, sample] = sample_of(step * batch_size + row);
+    sources_[source].add_row(sample, all);
   }
-  const Shape shape{rows, sequence_length_};
+  const Shape shape{rows, sequence_length()};
+  const RowSource& first = sources_.front();
   Batch batch{Tensor::from(all.inputs, shape), Tensor::from(all.targets, shape)};
-  if (is_packed_) {
+  if (first.kind() == RowKind::packed) {
     batch.document_starts = Tensor::empty_on_host(shape, DType::i32);
     std::ranges::copy(all.document_starts, batch.document_starts.data<std::int32_t>());
-  } else if (document_token_ && !document_rows_) {
-    batch.document_starts = document_starts(all.inputs, sequence_length_, *document_token_);
+  } else if (first.document_token() && first.kind() == RowKind::windows) {
+    batch.document_starts = document_starts(all.inputs, sequence_length(), *first.document_token());
   }
   return batch;
 }
 
 std::int64_t TokenLoader::valid_targets(std::int64_t step, std::int64_t first_row,
                                         std::int64_t rows, std::int64_t batch_size) const {
-  if (!document_rows_ && !corpus_.has_marks()) return rows * sequence_length_;
   std::int64_t targets = 0;
-  std::vector<TokenMarks> marks(static_cast<std::size_t>(sequence_length_));
   for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    const std::int64_t sample = step * batch_size + row;
-    if (document_rows_) {
-      targets += document_rows_->valid_targets(place_in_epoch(sample));
-      continue;
-    }
-    corpus_.read_marks(window_begin(sample) + 1, marks);
-    for (const TokenMarks mark : marks) targets += mark & kTrained;
+    const auto [source, sample] = sample_of(step * batch_size + row);
+    targets += sources_[source].valid_targets(sample);
   }
   return targets;
 }

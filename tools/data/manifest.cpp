@@ -10,6 +10,7 @@
 #include "runtime/file.h"
 #include "runtime/hash.h"
 #include "runtime/json.h"
+#include "tools/data/byte_source.h"
 #include "tools/data/json_entries.h"
 
 namespace tessera {
@@ -19,13 +20,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::int64_t kMostVerifiedBytes = std::int64_t{1} << 30;
-
-std::uint64_t checksum_of(std::span<const std::byte> bytes) {
-  Fnv1a hash;
-  hash.add(bytes);
-  return hash.value();
-}
-
 nlohmann::ordered_json to_json(const std::vector<Manifest::File>& files) {
   auto list = nlohmann::ordered_json::array();
   for (const Manifest::File& file : files) {
@@ -99,8 +93,11 @@ bool is_shard_of(const std::string& set, const std::string& file) {
 }
 
 Manifest::File describe_file(const fs::path& path, const std::string& name) {
-  const MappedFile file(path);
-  return {name, static_cast<std::int64_t>(file.bytes().size()), checksum_of(file.bytes())};
+  FileSource file(path);
+  Fnv1a hash;
+  std::vector<std::byte> block(kBlockBytes);
+  while (const std::size_t bytes = file.read(block)) hash.add(std::span(block).first(bytes));
+  return {name, file.consumed(), hash.value()};
 }
 
 void write_manifest(const fs::path& directory, const Manifest& manifest) {

@@ -1,6 +1,7 @@
 #include "tools/data/prepare.h"
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -15,6 +16,8 @@
 #include "runtime/json.h"
 #include "tools/data/document_encoder.h"
 #include "tools/data/documents.h"
+#include "tools/data/input_files.h"
+#include "tools/data/odd_documents.h"
 #include "tools/data/samples.h"
 #include "tools/data/splitting.h"
 #include "tools/data/token_spool.h"
@@ -96,7 +99,8 @@ CharTokenizer characters_of(const DocumentReader& reader, const std::vector<cons
   std::string seen;  // each character once, so far
   for (const Inputs* inputs : all) {
     for (const fs::path& file : inputs->files) {
-      reader.read(file, [&](const std::string& text, bool) {
+      InputStream stream(file, reader.keys);
+      reader.read(stream, [&](const std::string& text, bool, const std::string&) {
         const CharTokenizer known = CharTokenizer::from_text(seen + text);
         seen.clear();
         for (std::int32_t id = 0; id < known.vocab_size(); ++id) seen += known.spelling(id);
@@ -132,10 +136,12 @@ class Preparation {
     if (!options.val_inputs.empty()) val_ = inputs_of(options.val_inputs);
     reader_.keys = options.keys;
     reader_.utf8 = options.tokenizer != "bytes";
+    reader_.left_out = [](const std::string&) {};
     // The parts of a text need not be tokens' ends while characters are collected.
     reader_.find_cut = [](std::string_view text) { return text.rfind('\n') + 1; };
     tokenizer_ = make_tokenizer();
     reader_.find_cut = [this](std::string_view text) { return find_cut(text, *tokenizer_); };
+    reader_.left_out = [this](const std::string& place) { odd_.add_invalid(place); };
     end_of_text_ = end_of_text_of(*tokenizer_, options.end_of_text);
   }
 
@@ -150,6 +156,8 @@ class Preparation {
       manifest.inputs.insert(manifest.inputs.end(), spool->done().begin(), spool->done().end());
     }
     write(partial, train, val ? &*val : nullptr, manifest);
+    if (!options_.report) return manifest;
+    for (const std::string& line : odd_.lines(options_.drop_repeated)) options_.report(line);
     return manifest;
   }
 
@@ -177,6 +185,7 @@ class Preparation {
     std::string text =
         fmt::format("{} {:016x} {}", options_.tokenizer, hash.value(), end_of_text_.value_or(-1));
     for (const std::string& key : options_.keys) text += " " + key;
+    if (options_.drop_repeated) text += " without repeated";
     return options_.answers_only ? text + " answers only" : text;
   }
 
@@ -188,8 +197,10 @@ class Preparation {
       spool.append(tokens);
       if (!ends) return;
       if (end_of_text_ && !options_.answers_only) spool.append({&*end_of_text_, 1});
-      spool.end_document();
+      spool.end_document(hashes_.front());
+      hashes_.pop_front();
     });
+    spool.for_each_hash([&](std::uint64_t hash) { odd_.add_earlier(hash); });
     try {
       while (spool.done().size() < inputs.files.size()) {
         add_file(inputs.files[spool.done().size()], encoder, spool);
@@ -203,27 +214,48 @@ class Preparation {
 
   void add_file(const fs::path& file, DocumentEncoder& encoder, TokenSpool& spool) {
     const std::int64_t before = progress_.bytes;
-    const auto report = [&](std::size_t bytes) {
-      progress_.bytes += static_cast<std::int64_t>(bytes);
+    InputStream stream(file, options_.answers_only ? kSampleKeys : options_.keys);
+    const auto report = [&] {
+      progress_.bytes = before + stream.consumed();
       progress_.tokens = spool.tokens();
       if (options_.progress) options_.progress(progress_);
     };
     if (options_.answers_only) {
-      samples_.read(file, [&](Sample sample) {
-        const std::size_t bytes = sample.text.size();
-        encoder.add(std::move(sample), end_of_text_);
-        report(bytes);
+      samples_.read(stream, [&](Sample sample) {
+        odd_.add_text(sample.text);
+        if (keeps_document(sample.place)) encoder.add(std::move(sample), end_of_text_);
+        report();
       });
+    } else if (options_.drop_repeated && !comes_whole(stream.kind())) {
+      // Its parts would be encoded before it is known whether the whole is repeated.
+      InputStream first_pass(file);
+      for (std::string text; first_pass.append_to(text, kBlockBytes); text.clear()) {
+        odd_.add_text(text);
+      }
+      if (keeps_document(file.string())) {
+        reader_.read(stream, [&](std::string text, bool ends, const std::string&) {
+          encoder.add(std::move(text), ends);
+          report();
+        });
+      }
     } else {
-      reader_.read(file, [&](std::string text, bool ends) {
-        const std::size_t bytes = text.size();
-        encoder.add(std::move(text), ends);
-        report(bytes);
+      reader_.read(stream, [&](std::string text, bool ends, const std::string& place) {
+        odd_.add_text(text);
+        if (!ends || keeps_document(place)) encoder.add(std::move(text), ends);
+        report();
       });
     }
     encoder.flush();
     spool.end_file(file);
     progress_.bytes = before + spool.done().back().bytes;
+  }
+
+  /// Ends a document, and says whether it is one to encode.
+  bool keeps_document(const std::string& place) {
+    const std::uint64_t hash = odd_.end_document(place);
+    if (options_.drop_repeated && odd_.is_repeated()) return false;
+    hashes_.push_back(hash);
+    return true;
   }
 
   ValidationSplit split() const {
@@ -266,6 +298,9 @@ class Preparation {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<std::int32_t> end_of_text_;
   PrepareProgress progress_;
+  OddDocuments odd_;
+  /// The hashes of documents that are not encoded yet.
+  std::deque<std::uint64_t> hashes_;
 };
 
 }  // namespace

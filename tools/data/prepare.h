@@ -32,7 +32,7 @@ struct PrepareProgress {
 };
 
 struct PrepareOptions {
-  /// Files and folders; see find_text_files (documents.h).
+  /// Files and folders; see find_text_files (input_files.h).
   std::vector<std::filesystem::path> inputs;
   /// "bytes", "chars", or a folder with a tokenizer (models/tokenizers/tokenizer.h).
   std::string tokenizer;
@@ -50,11 +50,15 @@ struct PrepareOptions {
   /// The inputs are samples for fine-tuning (samples.h), of which only the answers are trained: a mark
   /// file lies next to each token file. They are split by documents.
   bool answers_only = false;
+  /// Leaves out every document whose text an earlier one has, of the training set or the validation set.
+  bool drop_repeated = false;
   /// A token file has at most so many tokens. If there are more, files are numbered:
   /// train_000000.bin and so on.
   std::int64_t shard_tokens = 1'000'000'000;
   /// Called now and then.
   std::function<void(const PrepareProgress&)> progress = {};
+  /// Called at the end with a line for each kind of odd documents (odd_documents.h).
+  std::function<void(const std::string& line)> report = {};
 };
 
 /// Writes the token files, the tokenizer and manifest.json to `options.out`. It replaces files there

@@ -41,10 +41,11 @@ bool looks_like_sample(const json& document) {
          messages->front().contains("role") && messages->front().contains("content");
 }
 
-void SampleReader::read(const fs::path& file, const std::function<void(Sample)>& take) {
-  check(file.extension() == ".jsonl", "{}: samples for fine-tuning are lines of a .jsonl file",
-        file.string());
-  for_each_json_line(file, [&](const json& line, const std::string& place) {
+void SampleReader::read(InputStream& file, const std::function<void(Sample)>& take) {
+  check(file.kind() == ".jsonl",
+        "{}: samples for fine-tuning are lines of a .jsonl file, or rows of a table",
+        file.path().string());
+  const auto read = [&](const json& line, const std::string& place) {
     Sample sample;
     try {
       sample = sample_of(line);
@@ -53,7 +54,8 @@ void SampleReader::read(const fs::path& file, const std::function<void(Sample)>&
     }
     sample.place = place;
     take(std::move(sample));
-  });
+  };
+  for_each_json_line(file, read, /*left_out=*/{});
 }
 
 Sample SampleReader::sample_of(const json& line) {

@@ -1,6 +1,6 @@
 // Samples for fine-tuning: texts of which a model has written parts.
 //
-// A line of a .jsonl file is a sample, of one of two forms:
+// A line of a .jsonl file, or a row of a table, is a sample, of one of two forms:
 //   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
 //   {"prompt": "...", "completion": "..."}
 // Messages are spelled by the chat template of the tokenizer's folder. The answers are the assistant's
@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -17,8 +16,12 @@
 
 #include "models/chat_template.h"
 #include "models/tokenizers/tokenizer.h"
+#include "tools/data/input_stream.h"
 
 namespace tessera {
+
+/// The keys of samples: the columns that are read of a table.
+inline const std::vector<std::string> kSampleKeys = {"messages", "prompt", "completion"};
 
 struct Sample {
   std::string text;
@@ -38,9 +41,9 @@ class SampleReader {
   /// `tokenizer`: a folder, or another text for a tokenizer without a chat template.
   explicit SampleReader(std::string tokenizer) : tokenizer_(std::move(tokenizer)) {}
 
-  /// Hands over the samples of a .jsonl file in order. Raises Error that begins with the file and the
+  /// Hands over the samples of an input of the kind .jsonl in order. Raises Error that begins with the file and the
   /// line if a line is no sample, or the template does not accept its messages.
-  void read(const std::filesystem::path& file, const std::function<void(Sample)>& take);
+  void read(InputStream& file, const std::function<void(Sample)>& take);
 
  private:
   Sample sample_of(const nlohmann::json& line);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 #include <vector>
 
 #include "runtime/check.h"
@@ -33,6 +32,14 @@ Header read_header(const InputFile& file) {
   return header;
 }
 
+constexpr int kLowerBits = 31;
+/// Bounds the upper bits, so that the bytes of all tokens fit into 63 bits.
+constexpr std::int32_t kMostUpper = 1 << 28;
+
+std::int64_t tokens_in(const Header& header) {
+  return (std::int64_t{header[3]} << kLowerBits) + header[2];
+}
+
 const Format& format_of(const Header& header, const InputFile& file) {
   const std::string path = file.path().string();
   const auto format = std::ranges::find(kFormats, header[0], &Format::magic);
@@ -41,18 +48,19 @@ const Format& format_of(const Header& header, const InputFile& file) {
   check(header[1] == format->version,
         "{}: the token file has version {}; this program reads version {}", path, header[1],
         format->version);
-  check(header[2] >= 0, "{}: the header claims {} tokens", path, header[2]);
+  check(header[2] >= 0 && header[3] >= 0 && header[3] < kMostUpper,
+        "{}: the header claims {} tokens", path, tokens_in(header));
   return *format;
 }
 
 void check_size(const Header& header, std::int64_t width, const InputFile& file) {
   const std::string path = file.path().string();
   const std::int64_t data = file.size() - TokenFile::kHeaderBytes;
-  const std::int64_t expected = width * std::int64_t{header[2]};
+  const std::int64_t tokens = tokens_in(header), expected = width * tokens;
   check(data % width == 0, "{}: odd length: {} bytes of tokens of {} bytes each", path, data,
         width);
   check(data == expected, "{}: {}: {} tokens in the header, {} in the file", path,
-        data < expected ? "truncated" : "too long", header[2], data / width);
+        data < expected ? "truncated" : "too long", tokens, data / width);
 }
 
 void check_below(std::span<const TokenId> tokens, std::int64_t first, std::int64_t vocab_size,
@@ -120,11 +128,10 @@ void TokenFile::verify(std::int64_t vocab_size, std::optional<std::uint64_t> che
 void write_token_file(const std::filesystem::path& path, std::int64_t count,
                       std::int64_t vocab_size,
                       const std::function<void(const TakeTokens& take)>& produce) {
-  check(count <= std::numeric_limits<std::int32_t>::max(),
-        "cannot write {}: {} tokens, but a token file holds at most 2^31 - 1", path.string(),
-        count);
   const Format& format = kFormats[bytes_per_token(vocab_size) == 2 ? 0 : 1];
-  const Header header = {format.magic, format.version, static_cast<std::int32_t>(count)};
+  const auto lower = static_cast<std::int32_t>(count & ((std::int64_t{1} << kLowerBits) - 1));
+  const auto upper = static_cast<std::int32_t>(count >> kLowerBits);
+  const Header header = {format.magic, format.version, lower, upper};
   write_file_atomically(path, [&](std::ostream& stream) {
     stream.write(reinterpret_cast<const char*>(header.data()), sizeof(header));
     std::int64_t written = 0;

@@ -2,7 +2,8 @@
 //
 // The formats are llm.c's (dev/data/data_common.py): its files work here, and ours there. Numbers
 // are little-endian:
-//   int32[256]   header: [0] = magic number, [1] = version, [2] = number of tokens, rest 0
+//   int32[256]   header: [0] = magic number, [1] = version, [2] = number of tokens, rest 0. llm.c's files
+//                have fewer than 2^31 tokens. Of larger ones [2] has the lower 31 bits, [3] the upper ones
 //   the tokens   uint16[n] with magic number 20240520 and version 1 (llm.c's "gpt-2"), or
 //                uint32[n] with magic number 20240801 and version 7 (llm.c's "llama-3")
 #pragma once

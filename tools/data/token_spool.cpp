@@ -15,8 +15,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTokensFile = "tokens";
 constexpr const char* kEndsFile = "ends";
+constexpr const char* kHashesFile = "hashes";
 constexpr const char* kLinesFile = "done.jsonl";
-constexpr std::int64_t kTokenBytes = 4, kEndBytes = 8;
+constexpr std::int64_t kTokenBytes = 4, kEndBytes = 8, kHashBytes = 8;
 constexpr std::int64_t kEndsAtATime = 1 << 16;
 
 void check_written(const std::ios& stream, const fs::path& folder) {
@@ -54,6 +55,7 @@ TokenSpool::TokenSpool(const fs::path& folder, const std::string& settings,
   load(settings, inputs);
   tokens_ = open_cut(folder_ / kTokensFile, kTokenBytes * totals_.tokens);
   ends_ = open_cut(folder_ / kEndsFile, kEndBytes * totals_.documents);
+  hashes_ = open_cut(folder_ / kHashesFile, kHashBytes * totals_.documents);
   lines_.open(folder_ / kLinesFile, std::ios::binary | std::ios::trunc);
   write_line(nlohmann::json(settings).dump());
   for (const std::string& line : done_lines_) write_line(line);
@@ -90,7 +92,8 @@ bool TokenSpool::take_over(const JsonEntries& entry, const fs::path& input) {
     return code ? 0 : static_cast<std::int64_t>(bytes) / width;
   };
   totals_ = {entry.integer("tokens", totals_.tokens, held(kTokensFile, kTokenBytes)),
-             entry.integer("documents", totals_.documents, held(kEndsFile, kEndBytes))};
+             entry.integer("documents", totals_.documents,
+                           std::min(held(kEndsFile, kEndBytes), held(kHashesFile, kHashBytes)))};
   done_.push_back(file);
   return true;
 }
@@ -102,10 +105,12 @@ void TokenSpool::append(std::span<const std::int32_t> tokens) {
   check_written(tokens_, folder_);
 }
 
-void TokenSpool::end_document() {
+void TokenSpool::end_document(std::uint64_t hash) {
   ends_.write(reinterpret_cast<const char*>(&totals_.tokens), kEndBytes);
+  hashes_.write(reinterpret_cast<const char*>(&hash), kHashBytes);
   ++totals_.documents;
   check_written(ends_, folder_);
+  check_written(hashes_, folder_);
 }
 
 void TokenSpool::end_file(const fs::path& input) {
@@ -137,6 +142,16 @@ void TokenSpool::for_each_document(
   }
 }
 
+void TokenSpool::for_each_hash(const std::function<void(std::uint64_t hash)>& take) {
+  std::vector<std::uint64_t> hashes;
+  for (std::int64_t d = 0; d < totals_.documents; d += kEndsAtATime) {
+    hashes.resize(static_cast<std::size_t>(std::min(kEndsAtATime, totals_.documents - d)));
+    read_numbers(hashes_, folder_, d, std::span(hashes));
+    for (const std::uint64_t hash : hashes) take(hash);
+  }
+  hashes_.seekp(0, std::ios::end);
+}
+
 void TokenSpool::read(std::int64_t first, std::span<TokenId> tokens) {
   read_numbers(tokens_, folder_, first, tokens);
 }
@@ -147,7 +162,7 @@ void TokenSpool::write_line(const std::string& line) {
 
 void TokenSpool::flush() {
   for (std::ostream* const stream :
-       std::initializer_list<std::ostream*>{&tokens_, &ends_, &lines_}) {
+       std::initializer_list<std::ostream*>{&tokens_, &ends_, &hashes_, &lines_}) {
     stream->flush();
     check_written(*stream, folder_);
   }

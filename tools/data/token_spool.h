@@ -4,6 +4,7 @@
 //
 //   tokens      the tokens of all documents, 32 bits each
 //   ends        the end of every document in `tokens`, 64 bits each
+//   hashes      the hash of every document's text, 64 bits each
 //   done.jsonl  the settings; then a line per input file whose documents are complete: its name,
 //               bytes and checksum, and the tokens and documents so far
 //
@@ -40,12 +41,15 @@ class TokenSpool {
 
   /// Adds tokens to the document in progress. Raises Error if they cannot be written.
   void append(std::span<const std::int32_t> tokens);
-  void end_document();
+  /// `hash`: of the document's text.
+  void end_document(std::uint64_t hash);
   /// The documents of this input file are complete.
   void end_file(const std::filesystem::path& input);
 
   /// Calls take(first, last) with the range of tokens of every document, in order.
   void for_each_document(const std::function<void(std::int64_t first, std::int64_t last)>& take);
+  /// Calls take(hash) for every document, in order.
+  void for_each_hash(const std::function<void(std::uint64_t hash)>& take);
   /// Reads tokens [first, first + tokens.size()).
   void read(std::int64_t first, std::span<TokenId> tokens);
 
@@ -61,7 +65,7 @@ class TokenSpool {
   void flush();
 
   std::filesystem::path folder_;
-  std::fstream tokens_, ends_;
+  std::fstream tokens_, ends_, hashes_;
   std::ofstream lines_;
   std::vector<Manifest::File> done_;
   std::vector<std::string> done_lines_;

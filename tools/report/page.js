@@ -153,6 +153,20 @@ function losses() {
                                                  : [['training', colour(0)], ['validation', colour(1)]]));
 }
 
+/// The validation losses of the sources of one run.
+function sources() {
+  const prefix = 'val_losses.';
+  const namesOf = run => Object.keys(run.columns).filter(name => name.startsWith(prefix));
+  if (!runs.some(run => namesOf(run).length)) return;
+  const names = [...new Set(runs.flatMap(namesOf))].sort();
+  const make = () => lineChart(runs.flatMap(run => namesOf(run).map(name => ({
+    name: runs.length > 1 ? `${run.name}, ${name.slice(prefix.length)}` : name.slice(prefix.length),
+    color: colour(names.indexOf(name)), ...pointsOf(run, name), dashed: run !== runs[0] }))),
+    { xLabel: kAxes[state.axis], log: state.log });
+  section('Validation by source', 'The loss of each source. Its perplexity is the exponential of the loss.', false,
+    live(make), legend(names.map((name, i) => [name.slice(prefix.length), colour(i)])));
+}
+
 /// One field of all runs.
 function field(title, note, name, options = {}) {
   if (!runs.some(run => column(run, name).some(value => value))) return;
@@ -263,6 +277,7 @@ function timeline() {
 document.getElementById('when').textContent = `Written ${data.written} by tessera report.`;
 summary();
 losses();
+sources();
 questions();
 field('Learning rate', '', 'learning_rate', { zero: true });
 field('Gradient norm', 'The largest since the line before, without clipping.', 'max_gradient_norm', { log: true });

@@ -72,7 +72,9 @@ void add_prepare(Command& app) {
   const auto options = std::make_shared<PrepareOptions>();
   command
       .option("--input", options->inputs,
-              "Files, and folders with .txt, .md, .json, .jsonl, .yaml and .yml files")
+              "Files and folders: .txt, .md, .json, .jsonl, .yaml and .yml, as they are or as .gz "
+              "or .zst; "
+              ".parquet, .arrow and .feather; data sets of Hugging Face")
       .required()
       .type("PATH");
   command
@@ -117,17 +119,22 @@ void add_prepare(Command& app) {
       .type("auto|none|TOKEN")
       .shows_default();
   command.flag("--answers-only", options->answers_only,
-               "The inputs are .jsonl files with messages, or prompt and completion, for "
+               "The inputs are .jsonl files or tables with messages, or prompt and completion, for "
                "fine-tuning; only the answers are trained");
+  command.flag("--drop-repeated", options->drop_repeated,
+               "Leave out every document whose text an earlier one has");
   command
       .option("--shard-tokens", options->shard_tokens,
               "Most tokens in a file; more are written to train_000000.bin and so on")
-      .range(std::int64_t{1}, std::int64_t{2147483647})
+      .range(std::int64_t{1}, std::int64_t{1} << 40)
       .type("N")
       .shows_default();
   command.runs([options, split] {
     options->split = enum_from_name<ValidationSplit>(*split);
+    std::vector<std::string> odd;
+    options->report = [&](const std::string& line) { odd.push_back(line); };
     const Manifest manifest = prepare_with_bar(*options);
+    for (const std::string& line : odd) std::cout << line << '\n';
     std::cout << summary_of(manifest, options->out) << std::endl;
   });
 }

@@ -43,7 +43,7 @@ ContinuedTexts::ContinuedTexts(const ResolvedConfig& run, const Tokenizer* token
   check_key(config, "train.sample_every", [&] {
     check(tokenizer != nullptr,
           "samples need a tokenizer, and there is no tokenizer.json next to {}",
-          config.data.train.string());
+          config.data.train.first().string());
   });
   const char* const key = config.sample.prompts.empty() ? "sample.prompt" : "sample.prompts";
   for (const Prompt& prompt : prompts_of(config)) {

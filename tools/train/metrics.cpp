@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/check.h"
+#include "runtime/elementary.h"
 #include "runtime/file.h"
 #include "tools/train/progress.h"
 
@@ -45,6 +46,21 @@ std::string fields_of_routers(const StepMetrics& m) {
   for (const double load : m.expert_load) loads.push_back(rounded(load, 4));
   return fmt::format(R"(, "router_loss": {}, "expert_load": [{}], "idle_experts": {})",
                      number(*m.router_loss), fmt::join(loads, ", "), m.idle_experts);
+}
+
+double perplexity(float loss) {
+  return exponential(loss);
+}
+
+/// The fields of data.validation.
+std::string fields_of_sources(const StepMetrics& m) {
+  std::vector<std::string> losses, perplexities;
+  for (const auto& [name, loss] : m.val_losses) {
+    losses.push_back(fmt::format(R"("{}": {})", name, loss));
+    perplexities.push_back(fmt::format(R"("{}": {})", name, perplexity(loss)));
+  }
+  return fmt::format(R"(, "val_losses": {{{}}}, "val_perplexities": {{{}}})",
+                     fmt::join(losses, ", "), fmt::join(perplexities, ", "));
 }
 
 /// {"tables": 0.001}. A match has no character that JSON would escape.
@@ -99,6 +115,7 @@ std::string json_line(const StepMetrics& m) {
   std::string line = fmt::format(R"({{"step": {}, "loss": {}, "mean_loss": {})", m.step,
                                  number(m.loss), number(m.mean_loss));
   if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
+  if (!m.val_losses.empty()) line += fields_of_sources(m);
   if (m.val_loss_ema) line += fmt::format(R"(, "val_loss_ema": {})", *m.val_loss_ema);
   if (m.hellaswag) line += fmt::format(R"(, "hellaswag": {})", *m.hellaswag);
   if (m.router_loss) line += fields_of_routers(m);
@@ -123,6 +140,15 @@ std::string json_line(const StepMetrics& m) {
                      m.peak_total, m.peak_rank, m.memory_retries, rounded(m.elapsed_s, 3), m.time);
 }
 
+std::string validation_line(const StepMetrics& m) {
+  std::vector<std::string> parts;
+  for (const auto& [name, loss] : m.val_losses) {
+    parts.push_back(fmt::format("{} {:.4f} ({}{:.1f})", name, loss,
+                                parts.empty() ? "perplexity " : "", perplexity(loss)));
+  }
+  return fmt::format("val {}", fmt::join(parts, ", "));
+}
+
 const std::vector<MetricField>& metric_fields() {
   static const std::vector<MetricField> fields = {
       {"step", "The step, counted from 1."},
@@ -131,6 +157,11 @@ const std::vector<MetricField>& metric_fields() {
       {"val_loss",
        "Mean cross-entropy of the validation tokens, after the update. Only in lines "
        "with an evaluation."},
+      {"val_losses",
+       "The same of each source of `data.validation`, by its name. Only with that key. `val_loss` "
+       "is then the mean "
+       "over all their tokens."},
+      {"val_perplexities", "The exponentials of these losses."},
       {"val_loss_ema", "The same of the averages of `train.ema`. Only with `train.evaluate_ema`."},
       {"hellaswag",
        "The share of `data.hellaswag`'s questions that the model answers right, after the update. "

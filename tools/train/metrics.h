@@ -25,6 +25,8 @@ struct StepMetrics {
   /// The mean loss of the interval.
   double mean_loss = 0.0;
   std::optional<float> val_loss = {};
+  /// The losses of the sources of data.validation by their names.
+  std::vector<std::pair<std::string, float>> val_losses = {};
   std::optional<float> val_loss_ema = {};
   /// The share of multiple-choice questions that the model answers right.
   std::optional<double> hellaswag = {};
@@ -92,6 +94,9 @@ std::string log_line(const StepMetrics& metrics, std::int64_t total_steps);
 /// same bits, so equal bits give equal text and unequal bits unequal text. A number that is not
 /// finite is null.
 std::string json_line(const StepMetrics& metrics);
+
+/// "val web 3.1210 (perplexity 22.7), code 1.9012 (6.7)", of a line with val_losses.
+std::string validation_line(const StepMetrics& metrics);
 
 /// A field of metrics.jsonl, for the reference.
 struct MetricField {

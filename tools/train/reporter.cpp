@@ -43,6 +43,7 @@ void Reporter::report(StepMetrics metrics) {
   tensorboard_.add(metrics.step, tensorboard_scalars(nlohmann::json::parse(line)));
   if (last_.step == 0) log(log_heading(metrics, total_steps_));
   log(log_line(metrics, total_steps_));
+  if (!metrics.val_losses.empty()) log(validation_line(metrics));
   if (metrics.val_loss && !(best_val_loss_ <= metrics.val_loss && best_val_loss_)) {
     best_val_loss_ = metrics.val_loss;
     best_step_ = metrics.step;

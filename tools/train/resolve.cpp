@@ -31,8 +31,23 @@ constexpr double kMostElements = 0x1p56;
 /// The manifest next to the training tokens, or an empty path.
 fs::path manifest_of(const DataConfig& data) {
   if (data.train.empty()) return {};
-  const fs::path manifest = data_folder_of(data.train) / Manifest::kFileName;
+  const fs::path manifest = data_folder_of(data.train.first()) / Manifest::kFileName;
   return fs::exists(manifest) ? manifest : fs::path();
+}
+
+/// Sources of a mixture were encoded by one tokenizer, as far as the vocabularies can tell.
+void check_one_vocabulary(const DataConfig& data, std::int64_t vocabulary) {
+  if (vocabulary == 0) return;
+  for (const TrainingSource& source : data.train.sources) {
+    const fs::path folder = data_folder_of(source.path);
+    if (!fs::exists(folder / Manifest::kFileName)) continue;
+    const std::int64_t other = read_manifest(folder).vocab_size;
+    check(
+        other == vocabulary,
+        "data.train: {} has a vocabulary of {} tokens, and {} one of {}; prepare all sources with "
+        "one tokenizer",
+        data.train.first().string(), vocabulary, source.path.string(), other);
+  }
 }
 
 /// A preset's padding is no token of a smaller vocabulary.
@@ -186,7 +201,8 @@ void check_model(const TransformerShape& model, const Config& config,
         config.data.sequence_length, model.context);
   check_products(model, config.data);
   if (!config.model.init_from.empty()) {
-    check_same_tokenizer(model_folder(config.model.init_from), data_folder_of(config.data.train));
+    check_same_tokenizer(model_folder(config.model.init_from),
+                         data_folder_of(config.data.train.first()));
   }
 }
 
@@ -255,6 +271,7 @@ ResolvedConfig resolve(const Config& config) {
     const fs::path manifest = manifest_of(config.data);
     const std::int64_t data_vocabulary =
         manifest.empty() ? 0 : read_manifest(manifest.parent_path()).vocab_size;
+    check_one_vocabulary(config.data, data_vocabulary);
     run.model = hyperparameters_of(config.model);
     run.vocabulary_origin = choose_vocabulary(run.model, config, manifest, data_vocabulary);
     drop_missing_padding(run.model);
@@ -265,7 +282,7 @@ ResolvedConfig resolve(const Config& config) {
   });
   check_key(config, "data.document_token", [&] {
     run.document_token =
-        find_document_token(config.data.document_token, data_folder_of(config.data.train),
+        find_document_token(config.data.document_token, data_folder_of(config.data.train.first()),
                             shape_of(run.model).vocab_size);
   });
   check_key(config, "train.elastic", [&] { check_elastic(config); });

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string_view>
 #include <vector>
 
 #include "models/hugging_face.h"
+#include "runtime/check.h"
 #include "tools/config/parse.h"
 
 namespace tessera {
@@ -14,23 +16,60 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The tokens that `path` names, the value of `key`; no loader for an empty path.
-std::optional<TokenLoader> open_tokens(std::string_view key, const fs::path& path,
-                                       const ResolvedConfig& run, SampleOrder order) {
-  if (path.empty()) return std::nullopt;
-  std::optional<TokenLoader> loader;
+/// The rows of the tokens that `path` names.
+RowSource open_rows(const fs::path& path, const ResolvedConfig& run, SampleOrder order) {
   const DataConfig& data = run.config.data;
-  check_key(run.config, key, [&] {
-    loader.emplace(TokenCorpus::open(path, shape_of(run.model).vocab_size), data.sequence_length,
+  return RowSource(TokenCorpus::open(path, shape_of(run.model).vocab_size), data.sequence_length,
                    order, static_cast<std::uint64_t>(run.config.train.seed), run.document_token,
                    data.rows);
+}
+
+/// The tokens of data.train. Entries of a mixture that have the same path share one source.
+TokenLoader open_training(const ResolvedConfig& run) {
+  const DataConfig& data = run.config.data;
+  std::optional<TokenLoader> loader;
+  check_key(run.config, "data.train", [&] {
+    std::vector<fs::path> paths;
+    std::vector<RowSource> sources;
+    std::vector<MixturePart> parts;
+    for (const TrainingSource& entry : data.train.sources) {
+      const auto known = std::find(paths.begin(), paths.end(), entry.path);
+      parts.push_back({.source = static_cast<std::size_t>(known - paths.begin()),
+                       .weight = entry.weight,
+                       .from_step = entry.from_step,
+                       .until_step = entry.until_step});
+      if (known != paths.end()) continue;
+      paths.push_back(entry.path);
+      sources.push_back(open_rows(entry.path, run, SampleOrder::shuffled));
+    }
+    std::vector<Mixture::Source> sizes;
+    for (const RowSource& source : sources) sizes.push_back({source.samples(), source.inputs()});
+    Mixture mixture(parts, sizes, data.mixture, data.batch_size);
+    loader.emplace(std::move(sources), std::move(mixture));
   });
-  return loader;
+  return std::move(loader).value();
+}
+
+std::vector<ValidationTokens> open_validation(const ResolvedConfig& run) {
+  const DataConfig& data = run.config.data;
+  std::vector<ValidationTokens> opened;
+  if (!data.val.empty()) {
+    check_key(run.config, "data.val", [&] {
+      check(data.validation.empty(), "data.validation is set, too; leave one out");
+      opened.push_back({"", TokenLoader(open_rows(data.val, run, SampleOrder::sequential))});
+    });
+  }
+  for (const auto& [name, path] : data.validation) {
+    check_key(run.config, "data.validation", [&] {
+      opened.push_back({name, TokenLoader(open_rows(path, run, SampleOrder::sequential))});
+    });
+  }
+  return opened;
 }
 
 /// The tokenizer of the data or of the model that training starts from; null if they have none.
 std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
-  std::vector<fs::path> folders = {data_folder_of(config.data.train)};
+  std::vector<fs::path> folders = {data_folder_of(config.data.train.first())};
   if (!config.model.init_from.empty()) folders.push_back(model_folder(config.model.init_from));
   for (const fs::path& folder : folders) {
     if (!folder.empty() && Tokenizer::exists(folder)) return Tokenizer::load(folder);
@@ -53,8 +92,8 @@ std::vector<Question> questions_of(const ResolvedConfig& run) {
 }  // namespace
 
 RunData::RunData(const ResolvedConfig& run)
-    : train(open_tokens("data.train", run.config.data.train, run, SampleOrder::shuffled).value()),
-      val(open_tokens("data.val", run.config.data.val, run, SampleOrder::sequential)),
+    : train(open_training(run)),
+      validation(open_validation(run)),
       tokenizer(load_tokenizer(run.config)),
       questions(questions_of(run)) {
   if (run.config.train.sample_every > 0) samples.emplace(run, tokenizer.get());
@@ -85,13 +124,20 @@ BatchSource batches_of(StagedLoader& loader, std::int64_t first_step) {
 
 std::string describe_data(const ResolvedConfig& run, const RunData& data) {
   const DataConfig& config = run.config.data;
-  const std::int64_t steps = run.config.train.steps, samples = data.train.samples();
-  const double epochs = static_cast<double>(steps) * static_cast<double>(config.batch_size) /
-                        static_cast<double>(samples);
-  std::string text = fmt::format(
-      "{}: {} steps of {} tokens, {:.2f} epochs of {} {}", config.train.string(), steps,
-      tokens_per_step(config), epochs, samples,
-      config.rows == RowKind::windows ? "windows" : fmt::format("{} rows", enum_name(config.rows)));
+  const std::int64_t steps = run.config.train.steps;
+  const std::vector<RowSource>& sources = data.train.sources();
+  const std::vector<std::int64_t> rows = data.train.rows_of_sources(steps * config.batch_size);
+  const std::string kind =
+      config.rows == RowKind::windows ? "windows" : fmt::format("{} rows", enum_name(config.rows));
+  std::string text = fmt::format("{} steps of {} tokens", steps, tokens_per_step(config));
+  if (sources.size() > 1) text = fmt::format("{} sources: {}", sources.size(), text);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const double epochs = static_cast<double>(rows[i]) / static_cast<double>(sources[i].samples());
+    const std::string part =
+        fmt::format("{:.2f} epochs of {} {}", epochs, sources[i].samples(), kind);
+    text = sources.size() > 1 ? fmt::format("{}\n           {}: {}", text, sources[i].name(), part)
+                              : fmt::format("{}: {}, {}", sources[i].name(), text, part);
+  }
   if (config.rows != RowKind::windows) {
     text += fmt::format(", {:.1f}% full", 100.0 * data.train.share_of_inputs());
   }

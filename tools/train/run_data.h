@@ -17,13 +17,20 @@
 
 namespace tessera {
 
+/// Tokens that a run is validated on.
+struct ValidationTokens {
+  /// An entry's of data.validation; empty: data.val.
+  std::string name;
+  TokenLoader loader;
+};
+
 /// Opened and checked against the model. All ranks of a process share it.
 struct RunData {
   /// Raises Error, with the place of the key, if a file cannot be used.
   explicit RunData(const ResolvedConfig& run);
 
   TokenLoader train;
-  std::optional<TokenLoader> val;
+  std::vector<ValidationTokens> validation;
   /// Saved with the model. Null if neither the data nor the model that training starts from has one.
   std::unique_ptr<Tokenizer> tokenizer;
   /// With train.sample_every.

@@ -11,6 +11,7 @@
 #include "runtime/file.h"
 #include "sharding/checkpoint/reader.h"
 #include "sharding/plan/placement.h"
+#include "tools/config/data_sources.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/program/stop.h"
@@ -114,7 +115,7 @@ fs::path Runner::restore_newest(std::vector<CheckpointFolder> candidates) {
     if (std::all_of(good.begin(), good.end(), [](const auto& rank) { return rank[0] == 1; })) {
       check(restored.sequences == data_.train.samples(),
             "data.train {} has {} sequences of {} tokens; {} was saved with {}",
-            config_.data.train.string(), data_.train.samples(), config_.data.sequence_length,
+            to_string(config_.data.train), data_.train.samples(), config_.data.sequence_length,
             path.string(), restored.sequences);
       position_ = restored.position;
       restore_algorithms(path);
@@ -317,7 +318,7 @@ void Runner::save_checkpoint(const StepResult& result) {
 
 void Runner::report(std::int64_t step, const StepResult& result) {
   const TrainConfig& train = config_.train;
-  const bool evaluates = data_.val && is_due(step, train.eval_every);
+  const bool evaluates = !data_.validation.empty() && is_due(step, train.eval_every);
   const bool samples = data_.samples && is_due(step, train.sample_every);
   const bool answers =
       !data_.questions.empty() &&
@@ -340,10 +341,8 @@ void Runner::report(std::int64_t step, const StepResult& result) {
   metrics.tokens_per_second = steps_per_second * static_cast<double>(tokens_per_step(data));
   metrics.matmul_fraction = share_of_rate(flops, rates_.matmul);
   if (rates_.peak) metrics.mfu = flops / *rates_.peak;
-  if (evaluates) metrics.val_loss = validation_loss(step, /*ema=*/false);
-  if (evaluates && train.evaluate_ema) {
-    metrics.val_loss_ema = validation_loss(step, /*ema=*/true);
-  }
+  if (evaluates) measure_validation(metrics, /*ema=*/false);
+  if (evaluates && train.evaluate_ema) measure_validation(metrics, /*ema=*/true);
   const std::int64_t right = answers ? right_answers_of_all() : 0;
   const std::size_t questions = data_.questions.size();
   if (answers) metrics.hellaswag = static_cast<double>(right) / static_cast<double>(questions);
@@ -366,23 +365,37 @@ void Runner::write_profile(bool run_has_ended) {
   if (is_first() && !problem.empty()) log(fmt::format("warning: no profile: {}", problem));
 }
 
-float Runner::validation_loss(std::int64_t step, bool ema) {
-  const std::int64_t all = data_.val->samples();
-  const std::int64_t wanted = config_.train.eval_batches;
+std::int64_t Runner::rows_to_measure(const TokenLoader& loader) const {
+  const std::int64_t all = loader.samples(), wanted = config_.train.eval_batches;
   // Division: the product of a large number of batches and their size may overflow.
   const bool whole = wanted == 0 || wanted > all / config_.data.batch_size;
-  const std::int64_t rows = whole ? all : wanted * config_.data.batch_size;
+  return whole ? all : wanted * config_.data.batch_size;
+}
+
+void Runner::measure_validation(StepMetrics& metrics, bool ema) {
   const SteadyClock::time_point begin = SteadyClock::now();
-  const auto batches = batches_of(*data_.val, 0, rows);
-  const float loss = ema ? session_.evaluate_ema(rows, batches) : session_.evaluate(rows, batches);
-  check(std::isfinite(loss),
-        "step {}: the validation loss is {}; the run stops. Lower optimizer.learning_rate or "
-        "lengthen optimizer.warmup_steps",
-        step, loss);
-  event("eval", {{ema ? "val_loss_ema" : "val_loss", shortest(loss)},
-                 {"sequences", rows},
+  std::int64_t all_rows = 0, all_targets = 0;
+  double sum = 0.0;
+  for (const auto& [name, loader] : data_.validation) {
+    const std::int64_t rows = rows_to_measure(loader);
+    const std::int64_t targets = loader.valid_targets(0, 0, rows, rows);
+    const BatchSource batches = batches_of(loader, 0, rows);
+    const float loss =
+        ema ? session_.evaluate_ema(rows, batches) : session_.evaluate(rows, batches);
+    check(std::isfinite(loss),
+          "step {}: the validation loss{} is {}; the run stops. Lower optimizer.learning_rate or "
+          "lengthen optimizer.warmup_steps",
+          metrics.step, name.empty() ? "" : " of " + name, loss);
+    if (!name.empty() && !ema) metrics.val_losses.emplace_back(name, loss);
+    sum += static_cast<double>(loss) * static_cast<double>(targets);
+    all_targets += targets;
+    all_rows += rows;
+  }
+  const auto mean = static_cast<float>(sum / static_cast<double>(all_targets));
+  (ema ? metrics.val_loss_ema : metrics.val_loss) = mean;
+  event("eval", {{ema ? "val_loss_ema" : "val_loss", shortest(mean)},
+                 {"sequences", all_rows},
                  {"ms", 1e3 * seconds_since(begin)}});
-  return loss;
 }
 
 std::int64_t Runner::right_answers_of_all() {

@@ -66,9 +66,11 @@ class Runner {
   void write_profile(bool run_has_ended);
   /// A line, if one is due, with all measurements of the model that are due.
   void report(std::int64_t step, const StepResult& result);
-  /// Rank 0 reports it.
-  /// `ema`: of the averages of train.ema.
-  float validation_loss(std::int64_t step, bool ema);
+  /// Fills in the losses of the validation tokens, source by source; with `ema` the loss of the averages of
+  /// train.ema. Rank 0 reports them.
+  void measure_validation(StepMetrics& metrics, bool ema);
+  /// The rows of a source in one measurement.
+  std::int64_t rows_to_measure(const TokenLoader& loader) const;
   /// The number of right answers to data.hellaswag.
   std::int64_t right_answers_of_all();
   void write_samples(std::int64_t step);

@@ -104,6 +104,12 @@ TensorboardFile::Scalars tensorboard_scalars(const nlohmann::json& line) {
   for (const auto& [category, value] : line.at("peak_bytes").items()) {
     scalars.emplace_back("memory/" + category, value);
   }
+  for (const auto& [name, group] :
+       {std::pair("val_losses", "loss/val/"), {"val_perplexities", "perplexity/"}}) {
+    if (!line.contains(name)) continue;
+    for (const auto& [source, value] : line.at(name).items())
+      scalars.emplace_back(group + source, value);
+  }
   if (line.contains("group_learning_rates")) {
     for (const auto& [match, rate] : line.at("group_learning_rates").items()) {
       scalars.emplace_back("optimizer/learning_rate/" + match, rate);

@@ -44,7 +44,7 @@ class TensorboardFile {
 };
 
 /// The numbers of a line of metrics under TensorBoard's names, in groups: "loss/val_loss",
-/// "time/step_ms", "memory/optimizer", "experts/layer_0". null has no value.
+/// "loss/val/web", "perplexity/web", "time/step_ms", "memory/optimizer", "experts/layer_0". null has no value.
 TensorboardFile::Scalars tensorboard_scalars(const nlohmann::json& line);
 
 }  // namespace tessera

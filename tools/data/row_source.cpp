@@ -1,0 +1,113 @@
+#include "tools/data/row_source.h"
+
+#include <utility>
+
+#include "kernels/cross_entropy/op.h"
+#include "runtime/check.h"
+#include "runtime/random.h"
+
+namespace tessera {
+
+RowSource::RowSource(TokenCorpus corpus, std::int64_t sequence_length, SampleOrder order,
+                     std::uint64_t seed, std::optional<std::int32_t> document_token, RowKind rows)
+    : corpus_(std::move(corpus)),
+      sequence_length_(sequence_length),
+      order_(order),
+      seed_(seed),
+      document_token_(document_token),
+      kind_(rows) {
+  check(sequence_length >= 1, "sequence length {} is not positive", sequence_length);
+  check(corpus_.size() > 0, "{} holds no tokens", corpus_.name());
+  rows == RowKind::windows ? set_windows() : set_document_rows();
+}
+
+void RowSource::set_windows() {
+  const std::int64_t count = corpus_.size();
+  check(count > sequence_length_,
+        "{} holds {} tokens, too few for a sequence of {} and the token after it; shorten "
+        "data.sequence_length",
+        corpus_.name(), count, sequence_length_);
+  samples_ = (count - 1) / sequence_length_;
+  if (order_ == SampleOrder::shuffled) {
+    // As many windows as fit after any offset, so that epochs have the same size.
+    samples_ = std::max<std::int64_t>(1, count / sequence_length_ - 1);
+    offsets_ = std::min(sequence_length_, count - samples_ * sequence_length_);
+  }
+}
+
+void RowSource::set_document_rows() {
+  check(document_token_ || corpus_.has_marks(),
+        "rows of documents need the token at which a document starts; set data.document_token");
+  check(!corpus_.is_generated(), "{} has no documents; data.rows can only be windows",
+        corpus_.name());
+  document_rows_.emplace(corpus_, static_cast<std::int32_t>(sequence_length_), kind_,
+                         document_token_);
+  samples_ = document_rows_->size();
+  check(samples_ > 0, "{} holds {} tokens, too few to predict one from another", corpus_.name(),
+        corpus_.size());
+}
+
+std::int64_t RowSource::inputs() const {
+  return document_rows_ ? document_rows_->inputs() : samples_ * sequence_length_;
+}
+
+std::int64_t RowSource::place_in_epoch(std::int64_t sample) const {
+  const std::int64_t place = sample % samples_;
+  if (order_ == SampleOrder::sequential) return place;
+  const auto epoch = static_cast<std::uint64_t>(sample / samples_);
+  const RandomPermutation shuffle(RandomStream(seed_, "window order", epoch),
+                                  static_cast<std::uint64_t>(samples_));
+  return static_cast<std::int64_t>(shuffle(static_cast<std::uint64_t>(place)));
+}
+
+std::int64_t RowSource::window_begin(std::int64_t sample) const {
+  const auto epoch = static_cast<std::uint64_t>(sample / samples_);
+  const std::uint64_t offset =
+      RandomStream(seed_, "window offset").below(epoch, static_cast<std::uint64_t>(offsets_));
+  return static_cast<std::int64_t>(offset) + place_in_epoch(sample) * sequence_length_;
+}
+
+void RowSource::add_tokens(std::int64_t first, std::int64_t tokens, TokenRows& rows) const {
+  std::vector<TokenId> read(static_cast<std::size_t>(tokens) + 1);
+  corpus_.read(first, read);
+  rows.inputs.insert(rows.inputs.end(), read.begin(), read.end() - 1);
+  rows.targets.insert(rows.targets.end(), read.begin() + 1, read.end());
+  if (!corpus_.has_marks()) return;
+  std::vector<TokenMarks> marks(read.size() - 1);
+  corpus_.read_marks(first + 1, marks);
+  const std::size_t begin = rows.targets.size() - marks.size();
+  for (std::size_t i = 0; i < marks.size(); ++i) {
+    if ((marks[i] & kTrained) == 0) rows.targets[begin + i] = kIgnoreIndex;
+  }
+}
+
+void RowSource::add_documents(std::int64_t sample, TokenRows& rows) const {
+  const std::size_t end = rows.inputs.size() + static_cast<std::size_t>(sequence_length_);
+  std::int32_t place = 0;
+  for (const DocumentRows::Piece& piece : document_rows_->row(place_in_epoch(sample))) {
+    add_tokens(piece.first, piece.tokens, rows);
+    rows.document_starts.resize(rows.inputs.size(), place);
+    place += piece.tokens;
+  }
+  // The empty places are a document, too, so that no token before them could attend to them.
+  rows.inputs.resize(end, document_token_.value_or(0));
+  rows.targets.resize(end, kIgnoreIndex);
+  rows.document_starts.resize(end, place);
+}
+
+void RowSource::add_row(std::int64_t sample, TokenRows& rows) const {
+  if (document_rows_) return add_documents(sample, rows);
+  add_tokens(window_begin(sample), sequence_length_, rows);
+}
+
+std::int64_t RowSource::valid_targets(std::int64_t sample) const {
+  if (document_rows_) return document_rows_->valid_targets(place_in_epoch(sample));
+  if (!corpus_.has_marks()) return sequence_length_;
+  std::vector<TokenMarks> marks(static_cast<std::size_t>(sequence_length_));
+  corpus_.read_marks(window_begin(sample) + 1, marks);
+  std::int64_t targets = 0;
+  for (const TokenMarks mark : marks) targets += mark & kTrained;
+  return targets;
+}
+
+}  // namespace tessera
