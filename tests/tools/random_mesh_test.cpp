@@ -72,7 +72,7 @@ struct Case {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
         "expert {} ({}, {}) {}, masters {}, moments {}, micro-batches {} reduced by {}, balance "
-        "{}{}",
+        "{}{} adapter {} {} {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
@@ -81,7 +81,8 @@ struct Case {
         name_of(config.runtime.compute_dtype), name_of(config.optimizer.master_dtype),
         name_of(config.optimizer.state_dtype), config.data.accumulation_steps,
         enum_name(mesh().reduce), config.moe.balance ? enum_name(*config.moe.balance) : "auto",
-        documents ? " documents" : "");
+        documents ? " documents" : "", config.adapter.rank, config.adapter.dropout,
+        config.adapter.targets);
   }
 };
 
@@ -175,6 +176,13 @@ Case draw(std::uint64_t number) {
     config.moe.loss_coefficient = 0.5;
   }
   if (draws.coin()) mesh.tensor_exchange = RowExchange::by_rank;
+  if (mesh.tensor_parallel == 1 && draws.coin()) {
+    config.adapter.rank = draws.one_of({1, 3, 8});
+    if (draws.coin()) config.adapter.dropout = 0.3;
+    const bool some = draws.coin();
+    if (some)
+      config.adapter.targets = preset == "gpt2-mini" ? "c_attn,*.1.mlp.*" : "q_proj,v_proj,*.1.*";
+  }
   return drawn;
 }
 

@@ -12,8 +12,8 @@ namespace tessera {
 std::filesystem::path consolidate_checkpoint(const std::filesystem::path& path,
                                              const std::filesystem::path& out);
 
-/// Writes the model of the newest checkpoint at `path` as a folder that Transformers loads, with its
-/// tokenizer. Raises Error if `out` holds a model, or if a byte that was read is damaged.
+/// Writes the model of the newest checkpoint at `path` as a folder that Transformers loads, or its adapters as one
+/// that PEFT loads, with its tokenizer. Raises Error if `out` holds a model, or if a byte that was read is damaged.
 void export_checkpoint(const std::filesystem::path& path, const std::filesystem::path& out);
 
 }  // namespace tessera

@@ -20,6 +20,12 @@ void add_export(Command& app) {
               "A run folder, a Hugging Face model folder, or org/name in the hub's cache")
       .required()
       .type("DIR");
+  command
+      .option("--adapter", options->model.adapter,
+              "An adapter on the model: a folder of PEFT, or a run that has trained one")
+      .type("DIR");
+  command.flag("--merge", options->model.merge,
+               "Write the model with the adapter added to its weights, not the adapter alone");
   command.option("--out", options->model.out, "The folder to write").required().type("DIR");
   command.option("--dtype", options->dtype, "bf16 or f32; as stored by default")
       .one_of({"bf16", "f32"});
