@@ -46,16 +46,14 @@ TEST_CASE("adapters: every strategy on 1, 2 and 4 ranks has the bits of one rank
   Config config = tiny_adapter(preset);
   config.runtime.compute_dtype = dtype;
   config.adapter.dropout = 0.25;
-  Config alone = config;
-  alone.data.accumulation_steps = 4;
-  const TrainedSession expected = train_session(alone, 1, {.count = 3});
+  config.train.elastic = 4;
+  const TrainedSession expected = train_session(config, 1, {.count = 3});
   CHECK(expected.losses[2] != expected.losses[0]);
   for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp"}) {
     for (const int ranks : {1, 2, 4}) {
       if (ranks == 1 && std::string(strategy) == "hsdp") continue;
       CAPTURE(preset, name_of(dtype), strategy, ranks);
-      Config here = variant_of(config, strategy);
-      here.data.accumulation_steps = 4 / ranks;
+      const Config here = variant_of(config, strategy);
       Findings findings;
       CHECK(train_session(here, ranks, {.count = 3, .findings = &findings}) == expected);
       for (const std::string& wrong : findings.wrong()) FAIL_CHECK(wrong);
