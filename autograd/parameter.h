@@ -78,7 +78,7 @@ class Parameter {
   /// The shape of data(): shape(), or that of this rank's part.
   const Shape& held_shape() const;
 
-  /// The low-rank addition to this weight of a linear layer (autograd/adapter.h); null: there is none.
+  /// The low-rank addition to this weight of a linear layer (autograd/adapter.h); null if it has none.
   void set_adapter(std::shared_ptr<const Adapter> adapter) const;
   const std::shared_ptr<const Adapter>& adapter() const;
   /// Whether it is a factor of an adapter.

@@ -53,6 +53,8 @@ struct Case {
   std::vector<bool> recomputes;
   /// Evaluate after each step: the next step finds other buckets in the slots then.
   bool evaluates = false;
+  /// Update by groups of AdamW and SGD.
+  bool groups = false;
   /// Delay the side streams by random times.
   bool delays = false;
   ShardingOptions options;
@@ -189,6 +191,7 @@ Case draw_case(std::uint64_t number) {
   drawn.options = draw_options(draws, drawn.ranks);
   draw_experts(draws, drawn);
   draw_elastic(draws, drawn);
+  drawn.groups = draws.coin();
   return drawn;
 }
 
@@ -200,13 +203,13 @@ std::string to_string(const Case& drawn) {
       "{}{}, {} ranks, {} layers, tied {}, rules [{}], shard_size {}, buckets '{}', "
       "reshard_group {}, live_gathers {}, prefetch {}/{}, micro_batches {}, every {}, compute {}, "
       "reduce {}, frozen [{}], recomputes {}, evaluates {}, delays {}, mixtures {}, "
-      "expert_parallel {} ({}, {}, {} pieces), elastic {}",
+      "expert_parallel {} ({}, {}, {} pieces), elastic {}, groups {}",
       name_of(o.strategy), o.flatten_parameters ? " flat" : "", drawn.ranks, drawn.layers,
       drawn.tied, to_string(o.rules), o.shard_size, o.buckets, o.reshard_group, o.live_gathers,
       o.prefetch_in_forward, o.prefetch_in_backward, o.micro_batches, o.reduce_every_micro_batch,
       name_of(o.compute_dtype), name_of(o.reduce_dtype), fmt::join(drawn.frozen, ","), recomputes,
       drawn.evaluates, drawn.delays, drawn.mixtures, o.expert_parallel, enum_name(o.experts.sums),
-      enum_name(o.experts.copies), o.experts.pieces, o.elastic);
+      enum_name(o.experts.copies), o.experts.pieces, o.elastic, drawn.groups);
 }
 
 /// Freezes and checkpoints as the case says; one parameter at least stays trained.
@@ -247,6 +250,7 @@ Trained train(const Case& drawn, const ShardingOptions& options, Findings& findi
                       .tied = drawn.tied,
                       .mixtures = drawn.mixtures,
                       .steps = 3,
+                      .groups = drawn.groups,
                       .evaluates = drawn.evaluates,
                       .prepare = [&](ToyNet& net) { prepare(net, drawn); },
                       .before_steps =

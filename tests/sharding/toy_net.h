@@ -16,6 +16,7 @@
 #include "autograd/operations.h"
 #include "kernels/add/op.h"
 #include "kernels/scale/op.h"
+#include "optim/groups.h"
 #include "runtime/context.h"
 #include "runtime/random.h"
 #include "sharding/comm/communicator.h"
@@ -129,6 +130,8 @@ struct ToyTraining {
   int steps = 4;
   double learning_rate = 0.5;
   double clip_norm = 0.1;
+  /// Two groups that update instead, the second at a fifth of the learning rate. Null: gradient descent.
+  OptimizerGroups* optimizer = nullptr;
 
   static Tensor tokens(const char* stream, std::int64_t step, std::int64_t micro_batch) {
     const RandomStream random(5, stream, static_cast<std::uint64_t>(step),
@@ -181,6 +184,9 @@ struct ToyTraining {
 
   void update(const std::vector<Shard>& shards, double norm) const {
     const double scale = norm > clip_norm ? clip_norm / norm : 1.0;
+    if (optimizer != nullptr) {
+      return optimizer->step(std::vector{learning_rate, learning_rate / 5.0, 0.25}, scale);
+    }
     context().compute_stream().synchronize();  // offloaded gradients have arrived
     for (const Shard& shard : shards) {
       if (!shard.gradient.defined()) continue;
@@ -208,7 +214,8 @@ struct ToyTraining {
     losses.pop_back();
     trained.losses.push_back(tree_sum_of(losses));
     trained.norms.push_back(sharded.gradient_norm().value());
-    sharded.update([&] { update(strategy.shards(), trained.norms.back()); });
+    sharded.update([&] { update(strategy.shards(), trained.norms.back()); },
+                   optimizer == nullptr ? Writes::masters : Writes::masters_and_copies);
   }
 
   static void collect_weights(Strategy& strategy, Trained& trained) {

@@ -30,6 +30,8 @@ using test::TemporaryDirectory;
 Config adapter_run(const TemporaryDirectory& folder, const std::string& preset) {
   Config base = test::tiny_run(folder);
   base.model = test::tiny_model(preset);
+  // Transformers has no biases of routers, so they would be left out of a merged model.
+  if (base.model.experts > 0) base.moe.balance = Balance::none;
   base.train.dir = folder / "base";
   base.train.steps = 2;
   base.train.eval_every = 0;
@@ -175,7 +177,7 @@ TEST_CASE("adapters: a run, its exported adapter and the merged model score alik
         read_text_file(folder / "merged/model.safetensors"));
 
   // A checkpoint has the same factors.
-  export_checkpoint(run, folder / "checkpoint");
+  export_checkpoint(run, folder / "checkpoint", /*ema=*/false);
   CHECK(read_text_file(folder / "checkpoint/adapter_model.safetensors") ==
         read_text_file(folder / "peft/adapter_model.safetensors"));
 

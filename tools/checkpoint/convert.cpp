@@ -69,7 +69,7 @@ fs::path consolidate_checkpoint(const fs::path& path, const fs::path& out) {
   return target;
 }
 
-void export_checkpoint(const fs::path& path, const fs::path& out) {
+void export_checkpoint(const fs::path& path, const fs::path& out, bool ema) {
   CheckpointReader reader(checkpoints_at(path).back().path);
   check(!fs::exists(out / kModelFile), "{} holds a model; choose another folder", out.string());
   RankContext context;
@@ -80,7 +80,10 @@ void export_checkpoint(const fs::path& path, const fs::path& out) {
       parse_config(reader.text(kConfigFile), (reader.folder() / kConfigFile).string());
   add_adapters(*model, run.adapter);
   const auto strategy = make_single_strategy(model->units(), 0);
-  strategy->write_masters([&] { read_parameters(reader, *model, strategy->shards()); });
+  strategy->write_masters([&] {
+    ema ? read_averages(reader, *model, strategy->shards())
+        : read_parameters(reader, *model, strategy->shards());
+  });
   if (Routers* const routers = model->routers()) restore_routers(reader.manifest(), *routers);
   if (run.adapter.rank > 0) {
     save_adapter(out, *model, run.adapter, run.model.init_from, *strategy);

@@ -104,6 +104,20 @@ void read_parameters(CheckpointReader& reader, const LanguageModel& model,
   }
 }
 
+void read_averages(CheckpointReader& reader, const LanguageModel& model,
+                   const std::vector<Shard>& shards) {
+  const bool adapters_only = has_adapters(model);
+  bool some = false;
+  for (const Shard& shard : shards) {
+    if (adapters_only && !shard.parameter.in_adapter()) continue;
+    const std::string& name = shard.parameter.name();
+    const bool averaged = reader.manifest().tensors.contains(name + ".ema");
+    some |= averaged;
+    read_tensor(reader, averaged ? name + ".ema" : name, shard, shard.data);
+  }
+  check(some, "{} has no averages of the weights; train with train.ema", reader.folder().string());
+}
+
 void restore_routers(const CheckpointManifest& manifest, Routers& routers) {
   const Json state = Json::parse(manifest.state).at("routers");
   const Json& biases = state.at("biases");

@@ -43,6 +43,9 @@ std::string base_fingerprint(const CheckpointManifest& manifest);
 /// Strategy::write_masters(). Raises Error if a tensor is missing, damaged or of another shape.
 void read_parameters(CheckpointReader& reader, const LanguageModel& model,
                      const std::vector<Shard>& shards);
+/// The same with the averages of train.ema in place of trained weights. Raises Error if there are none.
+void read_averages(CheckpointReader& reader, const LanguageModel& model,
+                   const std::vector<Shard>& shards);
 /// Sets the routers' biases and the counts of their last step to those of a checkpoint.
 void restore_routers(const CheckpointManifest& manifest, Routers& routers);
 
