@@ -5,6 +5,7 @@
 
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
+#include "autograd/expert_layer.h"
 #include "autograd/expert_parts.h"
 #include "autograd/expert_rows.h"
 #include "autograd/leaf_sum.h"
@@ -12,117 +13,21 @@
 #include "autograd/token_pieces.h"
 #include "kernels/cast/op.h"
 #include "kernels/dispatch/op.h"
-#include "kernels/grouped_matmul/op.h"
 #include "kernels/swiglu/op.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
-#include "runtime/stream_log.h"
 
 namespace tessera {
 namespace {
 
-/// The stacked linear layers of all experts, with the channels that this rank has of their cut.
-struct Layer {
-  Parameter weight;
-  WeightLayout layout;
-
-  Transpose forward() const {
-    return layout == WeightLayout::out_in ? Transpose::yes : Transpose::no;
-  }
-  Transpose backward() const {
-    return layout == WeightLayout::out_in ? Transpose::no : Transpose::yes;
-  }
-  std::int64_t inputs() const {
-    return weight.held_shape()[layout == WeightLayout::out_in ? 2 : 1];
-  }
-  std::int64_t outputs() const {
-    return weight.held_shape()[layout == WeightLayout::out_in ? 1 : 2];
-  }
-
-  Tensor operator()(const Tensor& x, const Tensor& offsets) const {
-    const Tensor y = activation({x.size(0), outputs()}, x.dtype());
-    log_product(Work::Kind::forward, x, 1);
-    grouped_matmul(y, x, weight.data(), offsets, forward());
-    return y;
-  }
-  /// The layer's result y [P, 2F], gate and up, and swiglu(y) [P, F].
-  std::pair<Tensor, Tensor> gated(const Tensor& x, const Tensor& offsets) const {
-    const Tensor y = activation({x.size(0), outputs()}, x.dtype());
-    const Tensor h = activation({x.size(0), outputs() / 2}, x.dtype());
-    log_product(Work::Kind::forward, x, 1);
-    grouped_matmul_swiglu(h, y, x, weight.data(), offsets, forward());
-    return {y, h};
-  }
-  Tensor input_gradient(const Tensor& dy, const Tensor& offsets) const {
-    const Tensor dx = activation({dy.size(0), inputs()}, dy.dtype());
-    log_product(Work::Kind::backward, dy, 1);
-    grouped_matmul(dx, dy, weight.data(), offsets, backward());
-    return dx;
-  }
-
-  // Where ranks divide the sum, a part of it in f32 (f64).
-  const SharedAxis& axis() const { return weight.tensor_axis(); }
-  std::int64_t parts() const { return axis()->own_parts(); }
-  Tensor part(const Tensor& x, const Tensor& offsets, std::int64_t i) const {
-    const Tensor y = activation({x.size(0), outputs()}, statistics_dtype(x.dtype()));
-    log_product(Work::Kind::forward, x, parts());
-    grouped_matmul_part(y, x, weight.data(), offsets, forward(),
-                        depths_of_part(inputs(), 1, i, parts()));
-    return y;
-  }
-  Tensor input_gradient_part(const Tensor& dy, const Tensor& offsets, std::int64_t i) const {
-    const Tensor dx = activation({dy.size(0), inputs()}, statistics_dtype(dy.dtype()));
-    log_product(Work::Kind::backward, dy, parts());
-    grouped_matmul_part(dx, dy, weight.data(), offsets, backward(),
-                        depths_of_part(outputs(), weight.cut().groups, i, parts()));
-    return dx;
-  }
-  /// In a dry run rows travel while others are computed, so each product is work of its own. `parts`: of this
-  /// rank's sums.
-  void log_product(Work::Kind kind, const Tensor& rows, std::int64_t parts) const {
-    const auto products = static_cast<double>(rows.size(0) * inputs() * outputs());
-    log_work({.kind = kind, .amount = 2.0 * products / static_cast<double>(parts)});
-  }
-};
-
-/// The gradient of a layer's weight, from the pieces of this rank's tokens. There may be one for each source
-/// (ExpertSums): their sum over ranks is formed later, in the tree of all sums.
-class LayerGradient {
- public:
-  LayerGradient(Layer layer, std::int64_t pieces) : layer_(std::move(layer)) {
-    if (!layer_.weight.trainable()) return;
-    const Accumulate accumulate = layer_.weight.next_contribution();
-    for (const Tensor& window : layer_.weight.gradients()) {
-      sums_.emplace_back(window, accumulate, pieces);
-    }
-  }
-
-  /// Adds that of one piece's rows.
-  void add(const Tensor& x, const Tensor& dy, const ExpertRows& at) {
-    const bool out_in = layer_.layout == WeightLayout::out_in;
-    layer_.log_product(Work::Kind::backward, x, 1);
-    for (int s = 0; s < at.sums(); ++s) {
-      LeafSum& sum = sums_[static_cast<std::size_t>(s)];
-      const Tensor x_of = at.rows_of(x, s), dy_of = at.rows_of(dy, s);
-      grouped_matmul_weight(sum.next(), out_in ? dy_of : x_of, out_in ? x_of : dy_of,
-                            at.offsets_of(s), sum.accumulate());
-      sum.added();
-    }
-  }
-
- private:
-  Layer layer_;
-  std::vector<LeafSum> sums_;
-};
-
 /// The gradients of both layers' weights.
 struct LayerGradients {
-  LayerGradient gate_up, down;
+  ExpertLayerGradient gate_up, down;
 };
 
 /// The tensors and choices of one call, for one piece of this rank's tokens.
 struct Call {
-  Layer gate_up, down;
+  ExpertLayer gate_up, down;
   WeighedInput weighed;
   Tensor weights, places;
   ExpertRows at;
@@ -189,7 +94,7 @@ class Backward {
   /// Adds to the weights' gradients. The other gradients begin to travel back.
   void compute(bool wants_dx, bool wants_dweights, LayerGradients& sums) {
     through_down(sums.down);
-    if (!wants_dx && !wants_dweights && !call_.gate_up.weight.trainable()) return;
+    if (!wants_dx && !wants_dweights && !call_.gate_up.trains()) return;
     const bool weighed = call_.weighs(WeighedInput::gate_up);
     const bool sends = wants_dx || (weighed && wants_dweights);
     // Rows travel while the weight's gradient is computed.
@@ -223,7 +128,7 @@ class Backward {
 
  private:
   /// Adds to down's gradient. gate_up_ becomes its own gradient.
-  void through_down(LayerGradient& sum) {
+  void through_down(ExpertLayerGradient& sum) {
     const Tensor dy = call_.at.at_experts(std::exchange(dy_, {}));
     // The gradient of down's rows, and then these rows once more.
     const Tensor h = call_.down.input_gradient(dy, call_.at.offsets());
@@ -234,12 +139,12 @@ class Backward {
                             call_.weights_there);
     if (weighed && call_.divides()) dweights = sum_of_parts(dweights);
     if (weighed) dweights_ = call_.at.to_tokens(dweights);
-    if (call_.down.weight.trainable()) sum.add(h, dy, call_.at);
+    if (call_.down.trains()) sum.add(h, dy, call_.at);
   }
 
   /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result.
-  void add_gate_up(LayerGradient& sum) {
-    if (!call_.gate_up.weight.trainable()) return;
+  void add_gate_up(ExpertLayerGradient& sum) {
+    if (!call_.gate_up.trains()) return;
     const Tensor x = received_.defined() ? received_ : call_.at.at_experts(call_.send(rows_));
     received_ = {};
     sum.add(x, gate_up_, call_.at);
@@ -301,7 +206,7 @@ class Forward {
     Tensor h;
     std::tie(gate_up_, h) = call_.gate_up.gated(at_experts_, call_.at.offsets());
     // Backward makes them again where they need not travel.
-    if (!call_.at.travel() || !call_.gate_up.weight.trainable()) at_experts_ = {};
+    if (!call_.at.travel() || !call_.gate_up.trains()) at_experts_ = {};
     if (call_.divides()) {
       const auto results = [&](std::int64_t part) {
         return call_.at_tokens(call_.down.part(h, call_.at.offsets(), part));
@@ -334,7 +239,8 @@ class Forward {
   Journey weights_, way_;
 };
 
-void check_layers(const Variable& x, const Layer& up, const Layer& down, std::int64_t E) {
+void check_layers(const Variable& x, const ExpertLayer& up, const ExpertLayer& down,
+                  std::int64_t E) {
   const std::int64_t C = x.shape()[-1];
   const Shape &a = up.weight.shape(), &b = down.weight.shape();
   check(a.rank() == 3 && b.rank() == 3 && a[0] == E && b[0] == E && up.inputs() == C &&
@@ -379,7 +285,7 @@ std::vector<DispatchOrder> dispatch_orders(const Routing& routing, std::int64_t 
 
 Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
                  const Parameter& down, const ExpertOptions& options, const Variable& residual) {
-  const Layer first{gate_up, options.layout}, second{down, options.layout};
+  const ExpertLayer first{gate_up, options.layout}, second{down, options.layout};
   check_layers(x, first, second, routing.offsets.numel() - 1);
   const std::shared_ptr<ExpertExchange>& exchange = gate_up.exchange();
   const std::int64_t pieces = pieces_of(exchange);
@@ -412,7 +318,7 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
   const Tensor y =
       axis == nullptr ? results : scatter_rounded(axis, results, {}, residuals, rows.dtype());
   return differentiable(
-      y.reshape(x.shape()), {x, routing.weights, residual}, gate_up.trainable() || down.trainable(),
+      y.reshape(x.shape()), {x, routing.weights, residual}, first.trains() || second.trains(),
       [backwards = std::move(backwards), own, axis, first, second, needs_dx = x.requires_gradient(),
        needs_dw = routing.weights.requires_gradient(), travel = exchange != nullptr,
        shape = x.shape()](const Tensor& dy) mutable -> Gradients {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "autograd/adapter.h"
+
 namespace tessera {
 
 std::vector<Parameter> parameters_of(const Module& module) {
@@ -10,6 +12,12 @@ std::vector<Parameter> parameters_of(const Module& module) {
     const auto found = std::find(parameters.begin(), parameters.end(), parameter);
     if (found == parameters.end()) parameters.push_back(parameter);
   });
+  const std::vector<Parameter> own = parameters;
+  for (const Parameter Adapter::*const factor : {&Adapter::a, &Adapter::b}) {
+    for (const Parameter& parameter : own) {
+      if (parameter.adapter() != nullptr) parameters.push_back(*parameter.adapter().*factor);
+    }
+  }
   return parameters;
 }
 

@@ -15,7 +15,8 @@ class Module {
   virtual void visit_parameters(const std::function<void(const Parameter&)>& visit) const = 0;
 };
 
-/// Every parameter of the module once, in order of first use.
+/// Every parameter of the module once, in order of first use; then the factors A of adapters, and then B. So
+/// the factors A of layers with one input are neighbours (joined_parameters.h).
 std::vector<Parameter> parameters_of(const Module& module);
 
 }  // namespace tessera

@@ -5,6 +5,8 @@
 // `activations`, except weight gradients, which go straight into the Parameters' windows.
 #pragma once
 
+#include <string>
+
 #include "autograd/joined_parameters.h"
 #include "autograd/parameter.h"
 #include "autograd/variable.h"
@@ -24,13 +26,9 @@
 
 namespace tessera {
 
-/// How a linear layer's weight is stored: [out, in] as in torch.nn.Linear, or [in, out] as in
-/// GPT-2's Conv1D.
-enum class WeightLayout { out_in, in_out };
-
 /// x [..., in] -> [..., out], plus `residual` [..., out] if it is defined. `bias` [out] may be an
 /// undefined Parameter. With joined weights [out, in] the results lie side by side, as q, k and v do
-/// in packed heads.
+/// in packed heads. A weight with an adapter (autograd/adapter.h) adds to its results, here and below.
 Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedParameters& bias,
                 WeightLayout layout = WeightLayout::out_in, const Variable& residual = {});
 
@@ -73,7 +71,7 @@ SumAndNorm add_layer_norm(const Variable& x, Variable branch, const Parameter& w
                           const Parameter& bias, float epsilon);
 SumAndNorm add_rms_norm(const Variable& x, Variable branch, const Parameter& weight, float epsilon);
 
-Variable gelu(const Variable& x);
+Variable gelu(const Variable& x, GeluForm form = GeluForm::tanh);
 /// silu(gate) * up for two variables [..., F], or for one [..., 2F] that holds gate, then up.
 Variable swiglu(const Variable& gate, const Variable& up);
 Variable swiglu(const Variable& gate_up);
@@ -86,6 +84,9 @@ Variable reshape(const Variable& x, const Shape& shape);
 /// probability is 0. Where ranks share out tokens (context_axis.h), an element of these pieces has the mask
 /// of its place in the whole rows [B, T, C].
 Variable dropout(Variable x, float probability, const RandomStream& random, std::int64_t first = 0);
+/// The same with the mask of a place in the model, which `site` names: it is addressed by the context's random
+/// position too, so a recomputed forward pass drops the same elements.
+Variable dropout_at(Variable x, float probability, const std::string& site, std::int64_t first = 0);
 
 /// The norms of the heads of queries and of keys.
 struct QkNorm {

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "autograd/adapter.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 #include "runtime/host_pieces.h"
@@ -24,6 +25,8 @@ struct Parameter::State {
   Cut cut;
   std::shared_ptr<TensorAxis> tensor_axis;
   Shape held;
+  std::shared_ptr<const Adapter> adapter;
+  bool in_adapter = false;
   Tensor data;
   std::vector<Tensor> gradients;
   bool has_gradient = false;
@@ -86,6 +89,19 @@ const std::shared_ptr<TensorAxis>& Parameter::tensor_axis() const {
 }
 const Shape& Parameter::held_shape() const {
   return state_->held;
+}
+
+void Parameter::set_adapter(std::shared_ptr<const Adapter> adapter) const {
+  state_->adapter = std::move(adapter);
+  for (const Parameter& factor : {this->adapter()->a, this->adapter()->b}) {
+    factor.state_->in_adapter = true;
+  }
+}
+const std::shared_ptr<const Adapter>& Parameter::adapter() const {
+  return state_->adapter;
+}
+bool Parameter::in_adapter() const {
+  return state_->in_adapter;
 }
 
 const Tensor& Parameter::data() const {
@@ -159,15 +175,18 @@ void fill_initial(std::span<T> values, std::int64_t first, const Initializer& in
                   const RandomStream& random, std::int64_t row_elements) {
   // A 16-bit value is the rounded f32 value: the same bits as a copy of an f32 master.
   using Exact = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  const bool constant = initializer.kind == Initializer::Kind::constant;
+  using Kind = Initializer::Kind;
+  const Kind kind = initializer.kind;
   const auto value_at = [&](std::int64_t i, float normal) {
     if (initializer.zero_row && i / row_elements == *initializer.zero_row) return 0.0;
-    return constant ? initializer.value : initializer.value * normal;
+    if (kind == Kind::constant) return initializer.value;
+    if (kind == Kind::normal) return initializer.value * normal;
+    return initializer.value * (2.0 * random.uniform(static_cast<std::uint64_t>(i)) - 1.0);
   };
   std::array<float, 256> normals{};
   for (std::int64_t i = 0; i < std::ssize(values); ++i) {
     const std::int64_t at = i % 256;
-    if (at == 0 && !constant) {
+    if (at == 0 && kind == Kind::normal) {
       const auto count =
           static_cast<std::size_t>(std::min<std::int64_t>(256, std::ssize(values) - i));
       fill_normal(std::span(normals).first(count), random, static_cast<std::uint64_t>(first + i));

@@ -23,11 +23,18 @@
 
 namespace tessera {
 
+struct Adapter;
+
+/// How a linear layer's weight is stored: [out, in] as in torch.nn.Linear, or [in, out] as in
+/// GPT-2's Conv1D.
+enum class WeightLayout { out_in, in_out };
+
 /// How a parameter is initialized. Values are addressed by (seed, name, flat index), so any rank can
 /// make any part of them.
 struct Initializer {
-  enum class Kind { constant, normal } kind = Kind::constant;
-  /// The constant, or the normal distribution's standard deviation (its mean is 0).
+  enum class Kind { constant, normal, uniform } kind = Kind::constant;
+  /// The constant, the normal distribution's standard deviation (its mean is 0), or the bound b of the
+  /// uniform distribution on [-b, b).
   double value = 0.0;
   /// A row, counted along the first dimension, that starts with zeros instead.
   std::optional<std::int64_t> zero_row = std::nullopt;
@@ -37,6 +44,7 @@ struct Initializer {
   static Initializer normal(double standard_deviation) {
     return {Kind::normal, standard_deviation};
   }
+  static Initializer uniform(double bound) { return {Kind::uniform, bound}; }
 };
 
 class Parameter {
@@ -69,6 +77,12 @@ class Parameter {
   const std::shared_ptr<TensorAxis>& tensor_axis() const;
   /// The shape of data(): shape(), or that of this rank's part.
   const Shape& held_shape() const;
+
+  /// The low-rank addition to this weight of a linear layer (autograd/adapter.h); null if it has none.
+  void set_adapter(std::shared_ptr<const Adapter> adapter) const;
+  const std::shared_ptr<const Adapter>& adapter() const;
+  /// Whether it is a factor of an adapter.
+  bool in_adapter() const;
 
   /// All elements of the parameter that this rank holds. Raises Error while the window is closed.
   const Tensor& data() const;

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "autograd/adapter.h"
 #include "autograd/operations.h"
 #include "autograd/operations/divided.h"
 #include "kernels/attention/first_key.h"
@@ -238,6 +239,17 @@ void Decoder::add_block(const std::string& unit_name, std::unique_ptr<DecoderBlo
   blocks_.push_back(std::move(block));
 }
 
+void Decoder::add_adapters(const MakeAdapter& make) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    for (const Parameter& weight : parameters_of(*blocks_[i])) {
+      if (!is_adaptable(weight)) continue;
+      if (auto adapter = make(weight)) weight.set_adapter(std::move(adapter));
+    }
+    std::unique_ptr<Unit>& unit = units_[i + 1];
+    unit = std::make_unique<Unit>(unit->name(), parameters_of(*blocks_[i]));
+  }
+}
+
 void Decoder::check_tokens(const Tensor& ids, const Pass& pass) const {
   check(ids.dtype() == DType::i32 && ids.rank() == 2 && ids.numel() > 0,
         "the model's inputs are {}; expected token ids, i32 [B, T]", describe(ids));
@@ -281,7 +293,10 @@ Variable Decoder::trunk(const Stage& stage, Variable x, const Tensor& ids, const
        part < std::min(stage.last, parts() - 1); ++part) {
     // By value: a recomputed block runs again in backward, when `pass` is gone.
     const auto forward = [block = blocks_[static_cast<std::size_t>(part - 1)].get(),
-                          pass](const Variable& h) { return block->forward(h, pass); };
+                          pass](const Variable& h) {
+      const AdapterTraining scope(pass.training);
+      return block->forward(h, pass);
+    };
     x = units_[static_cast<std::size_t>(part)]->run(forward, x);
   }
   return x;

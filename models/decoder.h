@@ -80,6 +80,7 @@ class Decoder : public LanguageModel {
  public:
   const TransformerShape& shape() const final { return shape_; }
   const Units& units() const final { return units_; }
+  void add_adapters(const MakeAdapter& make) final;
   Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale, bool training,
                 const Tensor& document_starts = Tensor()) final;
   Variable loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,

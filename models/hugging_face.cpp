@@ -1,19 +1,16 @@
 #include "models/hugging_face.h"
 
-#include <algorithm>
-#include <bit>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
+#include <utility>
 
-#include "kernels/cast/op.h"
 #include "models/hub.h"
 #include "models/routers.h"
+#include "models/shard_file.h"
 #include "models/weight_files.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/file.h"
-#include "runtime/host_pieces.h"
 #include "runtime/json.h"
 #include "runtime/safetensors.h"
 
@@ -34,39 +31,6 @@ nlohmann::json read_config(const fs::path& folder) {
 bool has_weights(const fs::path& folder) {
   return fs::exists(folder / "model.safetensors") ||
          fs::exists(folder / "model.safetensors.index.json");
-}
-
-/// Whether no value is NaN or infinite: both have the largest exponent.
-bool all_finite(std::span<const float> values) {
-  constexpr std::uint32_t kExponent = 0x7f800000u;
-  std::uint32_t found = 0;
-  for (const float value : values) {
-    found |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent;
-  }
-  return found == 0;
-}
-
-/// Copies a piece of a stored tensor, both on the host.
-void copy_or_cast(const Tensor& to, const Tensor& from) {
-  if (from.dtype() == to.dtype()) {
-    to.copy_from(from);
-  } else {
-    cast(to, from);
-  }
-}
-
-/// Fills `to` with the elements of `tensors`, laid end to end, from element `first` on.
-void copy_elements(const Tensor& to, const NamedTensors& tensors, std::int64_t first) {
-  std::int64_t begin = 0;  // of the tensor, among all elements
-  for (const auto& [name, tensor] : tensors) {
-    const std::int64_t end = begin + tensor.numel();
-    const std::int64_t from = std::max(begin, first), until = std::min(end, first + to.numel());
-    if (from < until) {
-      const Tensor flat = tensor.reshape({tensor.numel()});
-      copy_or_cast(to.slice(from - first, until - first), flat.slice(from - begin, until - begin));
-    }
-    begin = end;
-  }
 }
 
 /// The routers' biases that files hold in addition to the parameters.
@@ -131,6 +95,12 @@ std::unique_ptr<LanguageModel> make_pretrained(const fs::path& given) {
   return model;
 }
 
+std::string weights_fingerprint(const fs::path& given) {
+  const fs::path folder = model_folder(given);
+  const WeightFiles weights(folder, family_of(read_config(folder)).tensor_names);
+  return fmt::format("{:016x}", weights.fingerprint());
+}
+
 void load_router_biases(const fs::path& given, const LanguageModel& model) {
   const fs::path folder = model_folder(given);
   if (model.routers() == nullptr) return;
@@ -141,32 +111,30 @@ void load_router_biases(const fs::path& given, const LanguageModel& model) {
   }
 }
 
-void load_parameters(const fs::path& given, const std::vector<Shard>& shards) {
+namespace {
+
+/// Fills the shards of a model with these parameters.
+void load_shards(const fs::path& given, std::vector<Parameter> parameters,
+                 const std::vector<Shard>& shards) {
   const fs::path folder = model_folder(given);
   const WeightFiles weights(folder, family_of(read_config(folder)).tensor_names);
-  std::vector<Parameter> parameters;
-  for (const Shard& shard : shards) parameters.push_back(shard.parameter);
+  std::erase_if(parameters, [](const Parameter& parameter) { return parameter.in_adapter(); });
   weights.check_holds(parameters);
   for (const Shard& shard : shards) {
-    const NamedTensors sources = weights.find(shard.parameter);
-    // Converted on the host, where the file is mapped: the same bits on every device.
-    const Tensor stored = shard.data.reshape({shard.data.numel()}).slice(0, shard.count());
-    write_from_host(stored, [&](const Tensor& piece, std::int64_t begin) {
-      shard.elements().from(begin).for_each_run(
-          piece.numel(), [&](std::int64_t element, std::int64_t offset, std::int64_t count) {
-            copy_elements(piece.slice(offset, offset + count), sources, element);
-          });
-      Tensor values = piece;
-      if (piece.dtype() != DType::f32) {  // a frozen parameter
-        values = Tensor::empty_on_host(piece.shape(), DType::f32);
-        copy_or_cast(values, piece);
-      }
-      check(all_finite({values.data<float>(), static_cast<std::size_t>(values.numel())}),
-            "{}: parameter '{}' has a value that is NaN or infinite; the file is damaged, or the "
-            "training run diverged",
-            folder.string(), shard.parameter.name());
-    });
+    if (!shard.parameter.in_adapter()) fill_shard(shard, weights.find(shard.parameter), folder);
   }
+}
+
+}  // namespace
+
+void load_parameters(const fs::path& folder, const std::vector<Shard>& shards) {
+  std::vector<Parameter> parameters;
+  for (const Shard& shard : shards) parameters.push_back(shard.parameter);
+  load_shards(folder, std::move(parameters), shards);
+}
+
+void load_parameters(const fs::path& folder, const ShardedParameters& parameters) {
+  load_shards(folder, parameters.parameters(), parameters.shards());
 }
 
 void save_pretrained(const fs::path& folder, const LanguageModel& model,

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "models/language_model.h"
@@ -28,6 +29,9 @@ Hyperparameters read_hyperparameters(const std::filesystem::path& folder);
 /// parameter that is missing or of another shape in the files, and every unknown tensor.
 std::unique_ptr<LanguageModel> make_pretrained(const std::filesystem::path& folder);
 
+/// WeightFiles::fingerprint() of a model's weights, as 16 hexadecimal digits.
+std::string weights_fingerprint(const std::filesystem::path& folder);
+
 /// Sets the biases of the model's routers to those in the folder, if it has any. Raises Error if a
 /// bias has another dtype or number of values. make_pretrained calls it.
 void load_router_biases(const std::filesystem::path& folder, const LanguageModel& model);
@@ -38,6 +42,8 @@ void load_router_biases(const std::filesystem::path& folder, const LanguageModel
 /// parameter is missing, has another shape, or the files hold an unknown tensor. Raises Error as well
 /// if a value is NaN or infinite; other shards may have been filled then.
 void load_parameters(const std::filesystem::path& folder, const std::vector<Shard>& shards);
+/// The same for a model of which this rank may have some stages. Factors of adapters are not read.
+void load_parameters(const std::filesystem::path& folder, const ShardedParameters& parameters);
 
 /// Writes config.json and model.safetensors (f32, with the biases of routers, if there are any), each
 /// file atomically, the weights last. A collective: every rank calls it, the first writes. No rank

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 
+#include "autograd/adapter.h"
 #include "autograd/module.h"
 #include "autograd/unit.h"
 #include "autograd/variable.h"
@@ -15,6 +18,9 @@ namespace tessera {
 
 class Routers;
 class StageRelay;
+
+/// From a weight that may have an adapter (is_adaptable, autograd/adapter.h) to its adapter, or null.
+using MakeAdapter = std::function<std::shared_ptr<const Adapter>(const Parameter& weight)>;
 
 /// What a sequence gets in a forward pass of generation.
 struct NewTokens {
@@ -33,6 +39,9 @@ class LanguageModel : public Module {
   virtual const TransformerShape& shape() const = 0;
   /// Embedding, blocks, head: in forward order. Tied embedding and head are one unit, the first.
   virtual const Units& units() const = 0;
+  /// Gives adapters to weights of the blocks; their factors belong to the units of the weights. Called once,
+  /// before a strategy takes over the units.
+  virtual void add_adapters(const MakeAdapter& make) = 0;
 
   /// loss_scale * sum of the cross-entropies of predicting targets [B, T] from inputs [B, T] (i32).
   /// A target of -100 is ignored and adds nothing; see valid_targets(). f32 (f64 for f64).

@@ -1,7 +1,6 @@
 #include "models/layers.h"
 
 #include "autograd/operations/shared_pieces.h"
-#include "runtime/step_values.h"
 
 namespace tessera {
 
@@ -100,16 +99,9 @@ void RmsNorm::visit_parameters(const std::function<void(const Parameter&)>& visi
 
 Variable Dropout::operator()(Variable x, bool training) const {
   if (!acts(training)) return x;
-  const RandomPosition& at = context().random();
-  const RandomStream random(at.seed, site, at.step, at.micro_batch);
   const TensorAxis* const axis = behind.defined() ? behind.tensor_axis().get() : nullptr;
   const std::int64_t first = axis == nullptr ? 0 : axis->first_row() * x.shape()[-1];
-  return dropout(std::move(x), probability,
-                 stream_of_step(random,
-                                [at, site = site](const StepNumbers& numbers) {
-                                  return RandomStream(at.seed, site, numbers.step, at.micro_batch);
-                                }),
-                 first);
+  return dropout_at(std::move(x), probability, site, first);
 }
 
 }  // namespace tessera

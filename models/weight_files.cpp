@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "runtime/check.h"
+#include "runtime/hash.h"
 #include "runtime/json.h"
 
 namespace tessera {
@@ -130,6 +132,20 @@ std::optional<Tensor> WeightFiles::find(const std::string& name) const {
   const auto stored = stored_name(name);
   if (!stored) return std::nullopt;
   return where_.at(*stored)->tensor(*stored);
+}
+
+std::uint64_t WeightFiles::fingerprint() const {
+  constexpr std::size_t kSample = 4096;
+  Fnv1a hash;
+  for (const auto& [name, file] : where_) {
+    const Tensor tensor = file->tensor(name);
+    const std::span<const std::byte> bytes(tensor.raw(), tensor.bytes());
+    const std::size_t sample = std::min(kSample, bytes.size());
+    hash.add(fmt::format("{} {} {} ", name, name_of(tensor.dtype()), to_string(tensor.shape())));
+    hash.add(bytes.first(sample));
+    hash.add(bytes.last(sample));
+  }
+  return hash.value();
 }
 
 std::int64_t WeightFiles::layers() const {

@@ -30,6 +30,9 @@ class WeightFiles {
   /// A tensor that is no parameter; none if the files do not have it.
   std::optional<Tensor> find(const std::string& name) const;
 
+  /// A number that tells models apart: a hash of the tensors' names, dtypes and shapes, and of the first and last
+  /// 4 KiB of each. Training changes all of them.
+  std::uint64_t fingerprint() const;
   /// The number of blocks that the tensors' names tell of.
   std::int64_t layers() const;
 

@@ -20,4 +20,16 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
+bool matches_pattern(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern.front() != '*') {
+    const bool fits = pattern.front() == '?' || pattern.starts_with(name.substr(0, 1));
+    return !name.empty() && fits && matches_pattern(pattern.substr(1), name.substr(1));
+  }
+  for (std::size_t skipped = 0; skipped <= name.size(); ++skipped) {
+    if (matches_pattern(pattern.substr(1), name.substr(skipped))) return true;
+  }
+  return false;
+}
+
 }  // namespace tessera

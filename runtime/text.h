@@ -13,4 +13,7 @@ std::string_view trimmed(std::string_view text);
 /// the end begins no part.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
+/// Whether `pattern` can be filled in so that it equals `name`: '*' by any text, '?' by a character.
+bool matches_pattern(std::string_view pattern, std::string_view name);
+
 }  // namespace tessera

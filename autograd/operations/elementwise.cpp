@@ -9,15 +9,17 @@
 #include "kernels/gelu/op.h"
 #include "kernels/swiglu/op.h"
 #include "runtime/check.h"
+#include "runtime/context.h"
+#include "runtime/step_values.h"
 
 namespace tessera {
 
-Variable gelu(const Variable& x) {
+Variable gelu(const Variable& x, GeluForm form) {
   const Tensor y = like(x.data());
-  gelu_forward(y, x.data());
-  return differentiable(y, {x}, false, [x = x.data()](Tensor dy) -> Gradients {
+  gelu_forward(y, x.data(), form);
+  return differentiable(y, {x}, false, [x = x.data(), form](Tensor dy) -> Gradients {
     const Tensor dx = reuse(dy);
-    gelu_backward(dx, dy, x);
+    gelu_backward(dx, dy, x, form);
     return {dx};
   });
 }
@@ -113,6 +115,17 @@ Variable dropout(Variable x, float probability, const RandomStream& random, std:
     drop(dx, dy, probability, random, first, axis.get());
     return {dx};
   });
+}
+
+Variable dropout_at(Variable x, float probability, const std::string& site, std::int64_t first) {
+  const RandomPosition& at = context().random();
+  const RandomStream random(at.seed, site, at.step, at.micro_batch);
+  return dropout(std::move(x), probability,
+                 stream_of_step(random,
+                                [at, site](const StepNumbers& numbers) {
+                                  return RandomStream(at.seed, site, numbers.step, at.micro_batch);
+                                }),
+                 first);
 }
 
 }  // namespace tessera

@@ -6,13 +6,12 @@
 
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
-#include "autograd/deferred_gradients.h"
 #include "autograd/engine.h"
 #include "autograd/joined_parameters.h"
-#include "autograd/leaf_sum.h"
+#include "autograd/operations/adapter.h"
 #include "autograd/operations/divided.h"
+#include "autograd/operations/linear_gradients.h"
 #include "autograd/operations/shared_pieces.h"
-#include "kernels/bias/op.h"
 #include "kernels/linear/op.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -28,41 +27,6 @@ std::int64_t outputs_of(const JoinedParameters& weight, WeightLayout layout) {
 }
 Tensor data_of(const JoinedParameters& bias) {
   return bias.defined() ? bias.data() : Tensor();
-}
-
-std::int64_t trained_elements(const JoinedParameters& weight) {
-  std::int64_t elements = 0;
-  for (const Parameter& part : weight.parts()) {
-    if (part.trainable()) elements += part.held_shape().numel();
-  }
-  return elements;
-}
-
-/// Adds to the parameters' gradients of a linear layer with input x and result gradient dy, or defers that.
-/// x may be undefined if the weight is frozen.
-void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
-                          const Tensor& x, const Tensor& dy, Transpose transpose) {
-  if (!weight.trainable() && !bias.trainable()) return;
-  run_or_defer([weight, bias, x, dy, transpose] {
-    log_product(axis_of(weight), Work::Kind::backward, dy.size(0), trained_elements(weight));
-    const JoinedGradient dweight(weight), dbias(bias);
-    const std::int64_t leaves = token_leaves();
-    LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
-    LeafSum of_bias(dbias.window(), dbias.accumulate(), leaves);
-    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-      const Tensor x_of = rows_of_leaf(x, leaf, leaves), dy_of = rows_of_leaf(dy, leaf, leaves);
-      if (weight.trainable()) {
-        linear_backward_weight(of_weight.next(), of_bias.next(), x_of, dy_of, transpose,
-                               of_weight.accumulate(), of_bias.accumulate());
-      } else {
-        bias_backward(of_bias.next(), dy_of, of_bias.accumulate());
-      }
-      of_weight.added();
-      of_bias.added();
-    }
-    dweight.finish();
-    dbias.finish();
-  });
 }
 
 /// The layers of a feed-forward network: gelu lies between them or, if it is gated, swiglu.
@@ -231,10 +195,6 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
       });
 }
 
-}  // namespace
-
-namespace {
-
 /// The shape of a linear layer's result [rows, outputs]. All rows of a pass are [B, T, outputs].
 Shape shape_of_result(const Variable& x, const SharedAxis& axis, Divided divided,
                       std::int64_t outputs) {
@@ -244,10 +204,9 @@ Shape shape_of_result(const Variable& x, const SharedAxis& axis, Divided divided
                                                   : axis->shape_of_rows(outputs);
 }
 
-}  // namespace
-
-Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedParameters& bias,
-                WeightLayout layout, const Variable& residual) {
+/// linear() without adapters, and before copies of pieces are made (shared_pieces.h).
+Variable plain_linear(const Variable& x, const JoinedParameters& weight,
+                      const JoinedParameters& bias, WeightLayout layout, const Variable& residual) {
   check(layout == WeightLayout::out_in || weight.parts().size() == 1,
         "linear: weights stored as [in, out] have no rows to be joined");
   const Transpose transpose = transposition(layout);
@@ -289,8 +248,7 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
   };
   const bool uses_parameters = weight.trainable() || bias.trainable();
   if (!residual.defined()) {
-    Variable result = adding_differentiable(y.reshape(shape), x, uses_parameters, input_gradient);
-    return divided == Divided::outputs ? whole_pieces(std::move(result), weight) : result;
+    return adding_differentiable(y.reshape(shape), x, uses_parameters, input_gradient);
   }
   return differentiable(y.reshape(shape), {x, residual}, uses_parameters,
                         [input_gradient](const Tensor& dy) -> Gradients {
@@ -298,9 +256,22 @@ Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedP
                         });
 }
 
+}  // namespace
+
+Variable linear(const Variable& x, const JoinedParameters& weight, const JoinedParameters& bias,
+                WeightLayout layout, const Variable& residual) {
+  Variable y = with_adapters(plain_linear(x, weight, bias, layout, residual), x, weight);
+  const bool is_cut = divided_by(weight) == Divided::outputs && !residual.defined();
+  return is_cut ? whole_pieces(std::move(y), weight) : y;
+}
+
 Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter& fc_bias,
                   const Parameter& proj_weight, const Parameter& proj_bias, WeightLayout layout,
                   const Variable& residual, GeluForm form) {
+  if (is_adapted(fc_weight) || is_adapted(proj_weight)) {
+    const Variable hidden = gelu(linear(x, fc_weight, fc_bias, layout), form);
+    return linear(hidden, proj_weight, proj_bias, layout, residual);
+  }
   return mlp({"gelu_mlp", fc_weight, fc_bias, proj_weight, proj_bias, transposition(layout),
               /*gated=*/false, form},
              x, residual);
@@ -309,6 +280,10 @@ Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter
 Variable swiglu_mlp(const Variable& x, const JoinedParameters& gate_up_weight,
                     const JoinedParameters& gate_up_bias, const Parameter& down_weight,
                     const Parameter& down_bias, const Variable& residual) {
+  if (is_adapted(gate_up_weight) || is_adapted(down_weight)) {
+    const Variable hidden = swiglu(linear(x, gate_up_weight, gate_up_bias));
+    return linear(hidden, down_weight, down_bias, WeightLayout::out_in, residual);
+  }
   return mlp({"swiglu_mlp", gate_up_weight, gate_up_bias, down_weight, down_bias, Transpose::yes,
               /*gated=*/true},
              x, residual);

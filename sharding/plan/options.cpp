@@ -81,18 +81,6 @@ std::string recipe_of(const PlacementRule& rule) {
   return text;
 }
 
-bool matches_pattern(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern.front() != '*') {
-    const bool fits = pattern.front() == '?' || pattern.starts_with(name.substr(0, 1));
-    return !name.empty() && fits && matches_pattern(pattern.substr(1), name.substr(1));
-  }
-  for (std::size_t skipped = 0; skipped <= name.size(); ++skipped) {
-    if (matches_pattern(pattern.substr(1), name.substr(skipped))) return true;
-  }
-  return false;
-}
-
 std::vector<PlacementRule> parse_placement_rules(std::string_view text) {
   std::vector<PlacementRule> rules;
   for (const std::string_view part : split(text, ',')) rules.push_back(parse_rule(part));

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "runtime/check.h"
+#include "runtime/text.h"
 
 namespace tessera {
 namespace {

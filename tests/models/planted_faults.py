@@ -355,10 +355,31 @@ FAULTS = {
             '{"gate_proj", "up_proj"}',
             '{"up_proj", "gate_proj"}'),
     },
-    ("models/hugging_face.cpp", "qwen3_moe"): {
+    ("models/shard_file.cpp", "qwen3_moe"): {
         "a shard that begins inside an expert is read from the expert's beginning": (
             "flat.slice(from - begin, until - begin)",
             "flat.slice(0, until - from)"),
+    },
+    ("models/peft.cpp", "adapters"): {
+        "every adapter is scaled by alpha / r": (
+            'reader.flag("use_rslora", false)',
+            'reader.flag("use_rslora", false) && options.rank < 0'),
+        "PEFT takes the weights of GPT-2 for [out, in]": (
+            '{"fan_in_fan_out", is_in_out(model)}',
+            '{"fan_in_fan_out", !is_in_out(model)}'),
+    },
+    ("models/adapters.cpp", "adapters"): {
+        "an end of a name needs no dot before it": (
+            'matches_pattern("*." + std::string(pattern), layer)',
+            'matches_pattern("*" + std::string(pattern), layer)'),
+        "A starts within 1 / in": (
+            "1.0 / std::sqrt(static_cast<double>(inputs))",
+            "1.0 / static_cast<double>(inputs)"),
+    },
+    ("autograd/operations/adapter.cpp", "adapters"): {
+        "the addition of a joined weight is in the columns of the one before": (
+            "    column += part.held_shape()[0];",
+            "    column += 0 * part.held_shape()[0];"),
     },
     ("models/hugging_face.cpp", "hugging_face"): {
         "the biases of routers are not saved": (

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/check.h"
+#include "runtime/text.h"
 #include "sharding/plan/footprint.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/error_of.h"

@@ -311,10 +311,12 @@ FAULTS = {
             "    gather(passes + 1);\n",
             "    gather(passes);\n"),
     },
-    ("autograd/experts.cpp", "sharding_divided_experts"): {
+    ("autograd/expert_layer.cpp", "sharding_divided_experts"): {
         "gate and up are one group of the sum over their channels": (
             "depths_of_part(outputs(), weight.cut().groups, i, parts())",
             "depths_of_part(outputs(), 1, i, parts())"),
+    },
+    ("autograd/experts.cpp", "sharding_divided_experts"): {
         "the gradients of rows' weights are those of a rank's own channels": (
             "  sum_over_ranks(axis, x);\n",
             ""),

@@ -146,6 +146,40 @@ FAULTS = {
             "units[static_cast<std::size_t>(part) % units.size()]->start_pass();",
             "units[static_cast<std::size_t>(part) % units.size()]->name();"),
     },
+    ("models/decoder.cpp", "adapter"): {
+        "the dropout of adapters acts in no pass": (
+            "const AdapterTraining scope(pass.training);",
+            "const AdapterTraining scope(false);"),
+        "the factors of adapters belong to no unit": (
+            "    unit = std::make_unique<Unit>(unit->name(), parameters_of(*blocks_[i]));\n",
+            "    unit = std::make_unique<Unit>(unit->name(), std::vector<Parameter>(unit->parameters()));\n"),
+    },
+    ("models/adapters.cpp", "adapter"): {
+        "the base of an adapter is trained": (
+            "parameter.set_trainable(false);",
+            "parameter.set_trainable(true);"),
+    },
+    ("tools/train/run_state.cpp", "adapter_run"): {
+        "a checkpoint of an adapter holds the base": (
+            "    if (adapters_only && !parameter.in_adapter()) continue;\n",
+            ""),
+        "the fingerprint of the base is not kept": (
+            "  if (!base.empty()) state[\"base\"] = base;\n",
+            ""),
+    },
+    ("tools/export/merge.cpp", "adapter_run"): {
+        "every expert is merged with the addition of the first": (
+            "addition(weight, matrix_of(a, e), matrix_of(b, e))",
+            "addition(weight, matrix_of(a, 0), matrix_of(b, 0))"),
+        "the factor of the addition is left out of a merge": (
+            "  scale(sum, sum, weight.adapter()->scaling);\n",
+            ""),
+    },
+    ("tools/train/session.cpp", "adapter_run"): {
+        "a run does not read the adapter that it starts from": (
+            "    if (!adapter.empty()) load_adapter(",
+            "    if (adapter.empty()) load_adapter("),
+    },
     ("tools/train/pipeline_passes.cpp", "continued_texts"): {
         "samples read the tied weights from before the update": (
             "  evaluates_ = !trains;\n",
@@ -1346,7 +1380,7 @@ GRAPH_FAULTS = {
             "    now.learning_rate = numbers.learning_rates.at(settings.optimizer);\n",
             "    now.learning_rate += 0.0 * numbers.learning_rates.at(settings.optimizer);\n"),
     },
-    ("models/layers.cpp", "cuda_graph"): {
+    ("autograd/operations/elementwise.cpp", "cuda_graph"): {
         "a graph keeps the mask of its capture": (
             "RandomStream(at.seed, site, numbers.step, at.micro_batch)",
             "RandomStream(at.seed, site, at.step + 0 * numbers.step, at.micro_batch)"),

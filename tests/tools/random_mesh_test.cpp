@@ -78,7 +78,7 @@ struct Case {
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
         "expert {} ({}, {}) {}, masters {}, moments {}, groups {}, ema {}, micro-batches {} "
         "reduced by {}, "
-        "balance {}{}",
+        "balance {}{} adapter {} {} {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
@@ -87,8 +87,8 @@ struct Case {
         name_of(config.runtime.compute_dtype), name_of(config.optimizer.master_dtype),
         name_of(config.optimizer.state_dtype), groups_text(), config.train.ema,
         config.data.accumulation_steps, enum_name(mesh().reduce),
-        config.moe.balance ? enum_name(*config.moe.balance) : "auto",
-        documents ? " documents" : "");
+        config.moe.balance ? enum_name(*config.moe.balance) : "auto", documents ? " documents" : "",
+        config.adapter.rank, config.adapter.dropout, config.adapter.targets);
   }
 };
 
@@ -203,6 +203,13 @@ Case draw(std::uint64_t number) {
   if (draws.coin()) mesh.tensor_exchange = RowExchange::by_rank;
   draw_groups(draws, config);
   if (draws.coin()) config.train.ema = 0.75;
+  if (mesh.tensor_parallel == 1 && draws.coin()) {
+    config.adapter.rank = draws.one_of({1, 3, 8});
+    if (draws.coin()) config.adapter.dropout = 0.3;
+    const bool some = draws.coin();
+    if (some)
+      config.adapter.targets = preset == "gpt2-mini" ? "c_attn,*.1.mlp.*" : "q_proj,v_proj,*.1.*";
+  }
   return drawn;
 }
 

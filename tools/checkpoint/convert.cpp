@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/hugging_face.h"
+#include "models/peft.h"
 #include "models/registry.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -15,6 +16,7 @@
 #include "sharding/checkpoint/reader.h"
 #include "sharding/checkpoint/writer.h"
 #include "sharding/strategy/strategy.h"
+#include "tools/config/parse.h"
 #include "tools/train/resume.h"
 #include "tools/train/run_state.h"
 
@@ -74,12 +76,20 @@ void export_checkpoint(const fs::path& path, const fs::path& out, bool ema) {
   const ContextGuard guard(context);
   const nlohmann::json config = parse_json(reader.text(kModelFile));
   const auto model = make_model(family_of(config).config_from(config));
+  const Config run =
+      parse_config(reader.text(kConfigFile), (reader.folder() / kConfigFile).string());
+  add_adapters(*model, run.adapter);
   const auto strategy = make_single_strategy(model->units(), 0);
   strategy->write_masters([&] {
-    ema ? read_averages(reader, strategy->shards()) : read_parameters(reader, strategy->shards());
+    ema ? read_averages(reader, *model, strategy->shards())
+        : read_parameters(reader, *model, strategy->shards());
   });
   if (Routers* const routers = model->routers()) restore_routers(reader.manifest(), *routers);
-  save_pretrained(out, *model, *strategy);
+  if (run.adapter.rank > 0) {
+    save_adapter(out, *model, run.adapter, run.model.init_from, *strategy);
+  } else {
+    save_pretrained(out, *model, *strategy);
+  }
   const std::set<std::string> own = {kConfigFile, kModelFile};
   for (const std::string& name : small_files(reader.manifest())) {
     if (!own.contains(name)) write_file_atomically(out / name, reader.text(name));

@@ -17,6 +17,7 @@
 #include "kernels/attention/backend.h"
 #include "kernels/matmul/options.h"
 #include "kernels/rope/op.h"
+#include "models/adapters.h"
 #include "models/balance.h"
 #include "optim/schedule.h"
 #include "runtime/device.h"
@@ -86,6 +87,10 @@ struct ModelConfig {
   double dropout = 0.0;
   std::filesystem::path init_from;
   std::string frozen;
+};
+
+struct AdapterConfig : AdapterOptions {
+  std::filesystem::path path;
 };
 
 struct MoeConfig {
@@ -283,6 +288,7 @@ struct TrainConfig {
 
 struct Config {
   ModelConfig model;
+  AdapterConfig adapter;
   MoeConfig moe;
   DataConfig data;
   OptimizerConfig optimizer;

@@ -11,6 +11,7 @@ std::string_view Key::section() const {
 const std::vector<Section>& sections() {
   static const std::vector<Section> all = {
       {"model", "The model."},
+      {"adapter", "Low-rank additions to a frozen model."},
       {"moe", "The routers of a mixture of experts."},
       {"data", "The tokens it is trained on."},
       {"optimizer", "How weights follow gradients."},
@@ -26,8 +27,8 @@ const std::vector<Section>& sections() {
 std::vector<Key> keys_of(Config& config) {
   std::vector<Key> keys;
   for (const std::vector<Key>& group :
-       {model_keys(config.model), moe_keys(config.moe), data_keys(config.data),
-        optimizer_keys(config.optimizer), sharding_keys(config.sharding),
+       {model_keys(config.model), adapter_keys(config.adapter), moe_keys(config.moe),
+        data_keys(config.data), optimizer_keys(config.optimizer), sharding_keys(config.sharding),
         runtime_keys(config.runtime), kernels_keys(config.kernels), train_keys(config.train),
         sample_keys(config.sample)}) {
     keys.insert(keys.end(), group.begin(), group.end());

@@ -72,6 +72,30 @@ std::vector<Key> model_keys(ModelConfig& model) {
   };
 }
 
+std::vector<Key> adapter_keys(AdapterConfig& adapter) {
+  return {
+      whole_number_key(
+          "adapter.rank", adapter.rank, 0, LargestSizes::width,
+          "Rank of the low-rank additions (LoRA) that are trained in place of the model, which is "
+          "frozen in `runtime.compute_dtype`; 0 = none. Training needs `model.init_from`."),
+      number_key("adapter.alpha", adapter.alpha, kAboveZero,
+                 "The additions are multiplied by alpha / rank."),
+      number_key("adapter.dropout", adapter.dropout, kBelowOne,
+                 "Probability of dropping an element of an addition's input in training. Experts "
+                 "have no dropout."),
+      choice_key("adapter.scaling", adapter.scaling,
+                 "`rank_stabilized`: the factor is alpha / sqrt(rank), so that a large rank learns "
+                 "as fast (rsLoRA)."),
+      text_key("adapter.targets", adapter.targets,
+               "Layers that get an addition: patterns of their names, or of ends of these behind a "
+               "dot, separated by commas, such as `q_proj,v_proj` or `*.h.0.*`; empty = all linear "
+               "layers of attention and of feed-forward networks."),
+      path_key("adapter.path", adapter.path,
+               "Folder of PEFT with an adapter to start from, or a run that has trained one. Its "
+               "rank, alpha, scaling and layers are taken. Empty = a new adapter."),
+  };
+}
+
 std::vector<Key> moe_keys(MoeConfig& moe) {
   return {
       choice_or_auto_key(

@@ -1,6 +1,6 @@
 // Reading and writing configurations.
 //
-// A configuration is a YAML file of sections (model, data, optimizer, sharding, runtime, kernels,
+// A configuration is a YAML file of sections (model, adapter, data, optimizer, sharding, runtime, kernels,
 // train, sample), each a map from keys to values. Missing keys keep their defaults. Overrides of
 // the form "data.batch_size=4" from the command line come after the file; the last one for a key
 // wins. Paths are relative to the working directory.

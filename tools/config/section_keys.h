@@ -21,6 +21,7 @@ constexpr Bounds kShare = {.least = 0.0, .most = 1.0};
 constexpr Bounds kBelowOne = {.least = 0.0, .most = 1.0, .most_excluded = true};
 
 std::vector<Key> model_keys(ModelConfig& model);
+std::vector<Key> adapter_keys(AdapterConfig& adapter);
 std::vector<Key> moe_keys(MoeConfig& moe);
 std::vector<Key> data_keys(DataConfig& data);
 std::vector<Key> optimizer_keys(OptimizerConfig& optimizer);

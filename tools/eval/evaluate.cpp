@@ -22,8 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The settings of the run that made the model of this folder, if there is one.
-std::optional<Config> config_of_run(const fs::path& model) {
-  const fs::path folder = fs::weakly_canonical(model_folder(model));
+std::optional<Config> config_of_run(const EvaluateOptions& options) {
+  const fs::path folder = fs::weakly_canonical(find_model(options.model, options.adapter).own());
   const fs::path file = folder.parent_path() / "config.yaml";
   if (folder.filename() != "model" || !fs::exists(file)) return std::nullopt;
   return load_config(file, {});
@@ -31,7 +31,7 @@ std::optional<Config> config_of_run(const fs::path& model) {
 
 /// The options, with those of the run where they were not given.
 EvaluateOptions with_defaults(EvaluateOptions options) {
-  const std::optional<Config> run = config_of_run(options.model);
+  const std::optional<Config> run = config_of_run(options);
   if (options.data.empty() && run) options.data = run->data.val;
   if (options.sequence_length == 0 && run) options.sequence_length = run->data.sequence_length;
   check(!options.data.empty() || !options.hellaswag.empty(),
@@ -71,7 +71,8 @@ Total total_loss(LanguageModel& model, const TokenLoader& loader) {
 
 /// The folder of the model's tokenizer, or else of the data's; empty without one.
 fs::path tokenizer_folder(const EvaluateOptions& options) {
-  for (const fs::path& folder : {model_folder(options.model), data_folder_of(options.data)}) {
+  const ModelFiles files = find_model(options.model, options.adapter);
+  for (const fs::path& folder : {tokenizer_folder(files), data_folder_of(options.data)}) {
     if (!folder.empty() && Tokenizer::exists(folder)) return folder;
   }
   return {};

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kernels/cast/op.h"
 #include "models/hugging_face.h"
+#include "models/peft.h"
 #include "models/registry.h"
 #include "models/routers.h"
 #include "models/weight_files.h"
@@ -17,6 +19,7 @@
 #include "runtime/json.h"
 #include "runtime/safetensors.h"
 #include "tools/checkpoint/convert.h"
+#include "tools/export/merge.h"
 
 namespace tessera {
 namespace {
@@ -36,8 +39,16 @@ constexpr std::array kCopied = {"tokenizer.json",
 /// Keys that a tokenizer decides. The model does not know them.
 constexpr std::array kTokenKeys = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
-/// A file's parameters, with the stored tensors on the host.
-using Part = std::vector<std::pair<std::string, Tensor>>;
+/// A tensor of a file: elements of a parameter from `first` on, as they are stored on the host.
+struct FileTensor {
+  std::string name;
+  Tensor stored;
+  Parameter parameter;
+  std::int64_t first = 0;
+};
+
+/// A file's tensors.
+using Part = std::vector<FileTensor>;
 
 void check_empty(const fs::path& folder) {
   if (!fs::exists(folder)) return;
@@ -65,26 +76,35 @@ std::vector<Part> parts_of(const LanguageModel& model, const WeightFiles& weight
   std::vector<Part> parts(1);
   std::int64_t bytes = 0;
   for (const Parameter& parameter : parameters_of(model)) {
+    if (parameter.in_adapter()) continue;
+    std::int64_t first = 0;
     for (const auto& [name, stored] : weights.find(parameter)) {
       const std::int64_t more = bytes_of(stored, options);
       if (bytes + more > options.file_bytes && !parts.back().empty()) {
         parts.emplace_back();
         bytes = 0;
       }
-      parts.back().emplace_back(name, stored);
+      parts.back().push_back({name, stored, parameter, first});
       bytes += more;
+      first += stored.numel();
     }
   }
   return parts;
 }
 
-void write_part(const fs::path& path, const Part& part, const ExportOptions& options) {
+void write_part(const fs::path& path, const Part& part, const ExportOptions& options,
+                const AdapterMerge* merge) {
   TensorInfos infos;
-  for (const auto& [name, stored] : part) {
-    infos.push_back({name, {.dtype = written_dtype(stored, options), .shape = stored.shape()}});
+  for (const FileTensor& tensor : part) {
+    infos.push_back(
+        {tensor.name,
+         {.dtype = written_dtype(tensor.stored, options), .shape = tensor.stored.shape()}});
   }
   write_safetensors(path, infos, {{"format", "pt"}}, [&](const auto& write) {
-    for (const auto& [name, stored] : part) {
+    for (const FileTensor& tensor : part) {
+      const Tensor stored = merge == nullptr
+                                ? tensor.stored
+                                : merge->merged(tensor.parameter, tensor.stored, tensor.first);
       const DType dtype = written_dtype(stored, options);
       if (dtype == stored.dtype()) {
         write(stored);
@@ -97,16 +117,19 @@ void write_part(const fs::path& path, const Part& part, const ExportOptions& opt
   });
 }
 
-void write_weights(const std::vector<Part>& parts, const ExportOptions& options) {
-  if (parts.size() == 1) return write_part(options.out / "model.safetensors", parts[0], options);
+void write_weights(const std::vector<Part>& parts, const ExportOptions& options,
+                   const AdapterMerge* merge) {
+  if (parts.size() == 1) {
+    return write_part(options.out / "model.safetensors", parts[0], options, merge);
+  }
   nlohmann::json files = nlohmann::json::object();
   std::int64_t total = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, parts.size());
-    write_part(options.out / name, parts[i], options);
-    for (const auto& [parameter, stored] : parts[i]) {
-      files[parameter] = name;
-      total += bytes_of(stored, options);
+    write_part(options.out / name, parts[i], options, merge);
+    for (const FileTensor& tensor : parts[i]) {
+      files[tensor.name] = name;
+      total += bytes_of(tensor.stored, options);
     }
   }
   const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", files}};
@@ -137,6 +160,49 @@ void write_config(const fs::path& folder, const LanguageModel& model, DType dtyp
   write_file_atomically(out / "config.json", config.dump(2) + "\n");
 }
 
+/// Copies the files of these names that a folder has.
+template <typename Names>
+void copy_files(const fs::path& folder, const Names& names, const fs::path& out) {
+  for (const char* name : names) {
+    if (fs::exists(folder / name)) {
+      write_file_atomically(out / name, read_text_file(folder / name));
+    }
+  }
+}
+
+/// An adapter is stored as PEFT loads it.
+std::string export_adapter(const ModelFiles& files, const ExportOptions& options) {
+  check(!options.dtype, "an adapter keeps its dtype; give --merge to write a model with --dtype");
+  make_writable_directory(options.out);
+  copy_files(files.adapter, kCopied, options.out);
+  copy_files(files.adapter, std::array{"adapter_config.json", "adapter_model.safetensors"},
+             options.out);
+  const auto model = make_pretrained(files.model);
+  add_adapters(*model, read_adapter(files.adapter).options);
+  for (const Parameter& parameter : parameters_of(*model)) {
+    if (parameter.stacked() && parameter.in_adapter()) {
+      return "PEFT has no adapters of this form for experts; give --merge for a model that "
+             "Transformers loads";
+    }
+  }
+  return "";
+}
+
+std::string export_merged(const ModelFiles& files, const ExportOptions& options) {
+  const fs::path& folder = files.model;
+  const auto model = make_pretrained(folder);
+  const WeightFiles weights(folder, family_of(model->config()).tensor_names);
+  std::optional<AdapterMerge> merge;
+  if (!files.adapter.empty()) merge.emplace(files.adapter, *model);
+  const std::vector<Part> parts = parts_of(*model, weights, options);
+
+  make_writable_directory(options.out);
+  write_weights(parts, options, merge ? &*merge : nullptr);
+  copy_files(folder, kCopied, options.out);
+  write_config(folder, *model, written_dtype(parts[0][0].stored, options), options.out);
+  return left_out(*model);
+}
+
 }  // namespace
 
 std::string export_model(const ExportOptions& options) {
@@ -144,21 +210,13 @@ std::string export_model(const ExportOptions& options) {
         options.file_bytes);
   RankContext context;
   const ContextGuard guard(context);
-  const fs::path folder = model_folder(options.model);
+  const ModelFiles files = find_model(options.model, options.adapter);
+  check(!options.merge || !files.adapter.empty(),
+        "--merge: {} is no adapter, nor a run that has trained one; give --adapter DIR",
+        options.model.string());
   check_empty(options.out);
-  const auto model = make_pretrained(folder);
-  const WeightFiles weights(folder, family_of(model->config()).tensor_names);
-  const std::vector<Part> parts = parts_of(*model, weights, options);
-
-  make_writable_directory(options.out);
-  write_weights(parts, options);
-  for (const char* name : kCopied) {
-    if (fs::exists(folder / name)) {
-      write_file_atomically(options.out / name, read_text_file(folder / name));
-    }
-  }
-  write_config(folder, *model, written_dtype(parts[0][0].second, options), options.out);
-  return left_out(*model);
+  return files.adapter.empty() || options.merge ? export_merged(files, options)
+                                                : export_adapter(files, options);
 }
 
 std::string left_out(const LanguageModel& model) {

@@ -15,6 +15,10 @@ namespace tessera {
 struct ExportOptions {
   /// A run folder, its model/, or a Hugging Face model folder.
   std::filesystem::path model;
+  /// An adapter on the model, or empty; `model` itself may be an adapter, or a run that has trained one.
+  std::filesystem::path adapter = {};
+  /// Writes the model with the adapter added to its weights; else the adapter alone.
+  bool merge = false;
   /// Must not hold a model yet.
   std::filesystem::path out;
   /// None: every tensor keeps its stored dtype.
@@ -30,8 +34,10 @@ struct ExportOptions {
 ///                                   model.safetensors.index.json
 ///   tokenizer.json, ...             files of the tokenizer and of generation, copied
 ///
+/// An adapter without `merge` becomes adapter_config.json and adapter_model.safetensors, which PEFT loads.
+///
 /// At most one tensor is in memory. Raises Error if the model cannot be read or `out` holds one.
-/// Returns left_out().
+/// Returns left_out(), or a warning that PEFT has no such adapters for experts.
 std::string export_model(const ExportOptions& options);
 
 /// A warning if other programs have no place for a part of the model, else an empty text.

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "models/hugging_face.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "tools/generate/stop_tokens.h"
@@ -30,7 +29,7 @@ Job prepare_job(const GenerateOptions& options, bool writes) {
   check_sampling(options.sampling);
   check(options.tokens >= 0, "--tokens is {}; expected at least 0", options.tokens);
   check(options.batch >= 1, "--batch is {}; expected at least 1", options.batch);
-  const fs::path folder = model_folder(options.model);
+  const fs::path folder = tokenizer_folder(find_model(options.model, options.adapter));
   Job job{.options = options, .tokenizer = {}, .stop = stop_tokens_of(folder), .prompts = {}};
   job.prompts = options.prompts;
   if (job.prompts.empty()) job.prompts.push_back({.text = options.prompt, .ids = {}});
@@ -119,6 +118,7 @@ std::vector<Generated> generate(const GenerateOptions& options,
   const Job job = prepare_job(options, write != nullptr);
   std::vector<Generated> results;
   const InferenceOptions inference = {.model = options.model,
+                                      .adapter = options.adapter,
                                       .device = options.device,
                                       .threads = options.threads,
                                       .ranks = options.ranks,
@@ -127,8 +127,8 @@ std::vector<Generated> generate(const GenerateOptions& options,
     const std::int64_t vocabulary = model.shape().vocab_size;
     check(!job.tokenizer || job.tokenizer->vocab_size() <= vocabulary,
           "{}: vocabulary mismatch: the tokenizer has {} tokens, the model {}",
-          model_folder(options.model).string(), job.tokenizer ? job.tokenizer->vocab_size() : 0,
-          vocabulary);
+          find_model(options.model, options.adapter).own().string(),
+          job.tokenizer ? job.tokenizer->vocab_size() : 0, vocabulary);
     const bool first_rank = context().rank() == 0;
     std::optional<Output> output;
     if (job.tokenizer && first_rank) output.emplace(job, write);

@@ -18,6 +18,8 @@ namespace tessera {
 struct GenerateOptions {
   /// A run folder or its model/: config.json, model.safetensors, tokenizer.json.
   std::filesystem::path model;
+  /// As InferenceOptions has it.
+  std::filesystem::path adapter = {};
   std::string prompt;
   SamplingOptions sampling;
   /// The most tokens to add. A stop token ends a text earlier.

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "models/hugging_face.h"
+#include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/out_of_memory.h"
@@ -16,6 +17,10 @@
 namespace tessera {
 
 namespace fs = std::filesystem;
+
+fs::path tokenizer_folder(const ModelFiles& files) {
+  return Tokenizer::exists(files.model) ? files.model : files.own();
+}
 
 ShardingOptions inference_sharding(const fs::path& folder, DType dtype, int ranks) {
   ShardingOptions options{.strategy = ranks == 1 ? StrategyKind::single : StrategyKind::fsdp,
@@ -50,22 +55,29 @@ void run_model(const InferenceOptions& options, const std::function<void(Languag
         options.device);
   const WorldOptions world = {
       .ranks = options.ranks, .device = *device, .threads = options.threads};
-  fs::path folder;
+  ModelFiles files;
+  AdapterOptions adapter;
   ShardingOptions sharding;
   check_once(world, [&] {
-    folder = fs::weakly_canonical(model_folder(options.model));
-    sharding = inference_sharding(folder, options.dtype, planned_ranks(world));
+    files = find_model(options.model, options.adapter);
+    if (!files.adapter.empty()) adapter = read_adapter(files.adapter).options;
+    sharding =
+        inference_sharding(fs::weakly_canonical(files.own()), options.dtype, planned_ranks(world));
   });
   run_world(world, [&](Communicator& communicator) {
     const NoGradient no_gradient;
     std::unique_ptr<LanguageModel> model;
     std::unique_ptr<Strategy> strategy;
     with_inference_advice(options, /*less_work=*/{}, [&] {
-      model = make_pretrained(folder);
+      model = make_pretrained(files.model);
+      add_adapters(*model, adapter);
       // No gradients, no optimizer, and masters in the compute dtype.
       for (const Parameter& parameter : parameters_of(*model)) parameter.set_trainable(false);
       strategy = make_strategy(model->units(), sharding, /*seed=*/0, &communicator);
-      strategy->write_masters([&] { load_parameters(folder, strategy->shards()); });
+      strategy->write_masters([&] {
+        load_parameters(files.model, strategy->shards());
+        if (!files.adapter.empty()) load_adapter(files.adapter, strategy->shards());
+      });
     });
     body(*model);
   });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/language_model.h"
+#include "models/peft.h"
 #include "runtime/dtype.h"
 #include "sharding/plan/options.h"
 
@@ -15,6 +16,9 @@ namespace tessera {
 struct InferenceOptions {
   /// A run folder, a Hugging Face model folder, or a name on the hub (models/hugging_face.h).
   std::filesystem::path model;
+  /// An adapter to use on the model (models/peft.h), or empty. `model` itself may be an adapter, or a run that has
+  /// trained one.
+  std::filesystem::path adapter = {};
   /// A text that parse_device (runtime/device.h) reads.
   std::string device = "auto";
   int threads = 0;
@@ -23,6 +27,9 @@ struct InferenceOptions {
   /// Weights, activations and the cache of keys and values are kept in it.
   DType dtype = DType::f32;
 };
+
+/// The folder of the model's tokenizer: the adapter's if the base has none.
+std::filesystem::path tokenizer_folder(const ModelFiles& files);
 
 /// How the ranks share the weights of a model in this folder: the strategy of the run that made it,
 /// if it is the folder model/ of a run, or fsdp; one rank has them all. The ranks share out experts as

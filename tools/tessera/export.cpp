@@ -19,6 +19,8 @@ std::string write_folder(ExportOptions options, const std::string& dtype) {
 }
 
 std::string write_gguf_file(const ExportOptions& options, const std::string& dtype) {
+  check(options.adapter.empty() && !options.merge,
+        "--format gguf takes a model; write one with --merge first");
   GgufOptions gguf = {.model = options.model, .out = options.out};
   if (!dtype.empty()) gguf.type = enum_from_name<GgufType>(dtype);
   return export_gguf(gguf);
@@ -41,6 +43,12 @@ void add_export(Command& app) {
               "A run folder, a Hugging Face model folder, or org/name in the hub's cache")
       .required()
       .type("DIR");
+  command
+      .option("--adapter", options->model.adapter,
+              "An adapter on the model: a folder of PEFT, or a run that has trained one")
+      .type("DIR");
+  command.flag("--merge", options->model.merge,
+               "Write the model with the adapter added to its weights, not the adapter alone");
   command.option("--out", options->model.out, "The folder or file to write")
       .required()
       .type("PATH");

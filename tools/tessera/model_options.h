@@ -17,6 +17,10 @@ void add_model_options(Command& command, Options& options) {
       .required()
       .type("DIR");
   command
+      .option("--adapter", options.adapter,
+              "An adapter to use on the model: a folder of PEFT, or a run that has trained one")
+      .type("DIR");
+  command
       .option_function(
           "--dtype", [&options](const std::string& name) { options.dtype = dtype_from_name(name); },
           "f32, bf16 or f16: of weights, activations and the cache; f32 by default")

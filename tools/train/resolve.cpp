@@ -6,10 +6,12 @@
 #include "autograd/checkpointing.h"
 #include "autograd/freeze.h"
 #include "models/hugging_face.h"
+#include "models/peft.h"
 #include "models/routers.h"
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/json.h"
+#include "runtime/text.h"
 #include "sharding/plan/bucket.h"
 #include "sharding/plan/placement.h"
 #include "sharding/plan/stages.h"
@@ -207,15 +209,20 @@ void check_model(const TransformerShape& model, const Config& config,
 }
 
 /// The balance that `auto` stands for.
-Balance usual_balance(const ModelConfig& model) {
+Balance usual_balance(const ModelConfig& model, const AdapterConfig& adapter) {
+  if (adapter.rank > 0) return Balance::none;
   if (model.init_from.empty()) return Balance::bias;
   return make_pretrained(model.init_from)->routers()->has_biases() ? Balance::bias : Balance::none;
 }
 
 /// A model without experts accepts no setting for them but the defaults.
-void resolve_balance(MoeConfig& moe, const TransformerShape& model, const ModelConfig& config) {
+void resolve_balance(MoeConfig& moe, const TransformerShape& model, const Config& config) {
   if (model.experts.layers > 0) {
-    if (!moe.balance) moe.balance = usual_balance(config);
+    if (!moe.balance) moe.balance = usual_balance(config.model, config.adapter);
+    check(config.adapter.rank == 0 || moe.balance != Balance::bias,
+          "moe.balance is bias, but with adapter.rank {} the model is frozen, its routers' biases "
+          "included; choose none, lagged or hf",
+          config.adapter.rank);
     return;
   }
   const auto check_unused = [&](std::string_view key, bool unused, const auto& value) {
@@ -226,6 +233,40 @@ void resolve_balance(MoeConfig& moe, const TransformerShape& model, const ModelC
   check_unused("moe.z_loss", moe.z_loss == 0.0, moe.z_loss);
   check_unused("moe.force_balance", !moe.force_balance, moe.force_balance);
   moe.balance = Balance::none;
+}
+
+/// Sets the options of an adapter to start from. The configuration may repeat them but not change them.
+void take_options_of_files(AdapterConfig& adapter, const Config& config) {
+  const AdapterOptions stored = read_adapter(adapter.path).options;
+  const auto set = [&](const char* key, auto& value, const auto& from) {
+    check(!config.places.contains(key) || value == from,
+          "{} is another than that of the adapter in {}; leave the key out", key,
+          adapter.path.string());
+    value = from;
+  };
+  set("adapter.rank", adapter.rank, stored.rank);
+  set("adapter.alpha", adapter.alpha, stored.alpha);
+  set("adapter.scaling", adapter.scaling, stored.scaling);
+  set("adapter.targets", adapter.targets, stored.targets);
+}
+
+void resolve_adapter(AdapterConfig& adapter, const Config& config) {
+  if (!adapter.path.empty()) {
+    check_key(config, "adapter.path", [&] { take_options_of_files(adapter, config); });
+  }
+  if (adapter.rank == 0) {
+    check(adapter.targets.empty(), "adapter.targets is '{}', but adapter.rank is 0: set the rank",
+          adapter.targets);
+    return;
+  }
+  check(config.model.frozen.empty(),
+        "model.frozen is '{}', but with adapter.rank {} all of the model is frozen; leave the key "
+        "out",
+        config.model.frozen, adapter.rank);
+  check(config.sharding.tensor_parallel == 1,
+        "sharding.tensor_parallel is {}, but adapters are not cut; set it to 1, or adapter.rank "
+        "to 0",
+        config.sharding.tensor_parallel);
 }
 
 void check_elastic(const Config& config) {
@@ -278,7 +319,8 @@ ResolvedConfig resolve(const Config& config) {
     check_config(run.model);
     check_derived_sizes(shape_of(run.model), config.model);
     check_model(shape_of(run.model), config, data_vocabulary);
-    resolve_balance(run.config.moe, shape_of(run.model), config.model);
+    resolve_adapter(run.config.adapter, config);
+    resolve_balance(run.config.moe, shape_of(run.model), run.config);
   });
   check_key(config, "data.document_token", [&] {
     run.document_token =
@@ -435,6 +477,7 @@ RouterTraining router_training(const MoeConfig& moe) {
 std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
   auto model = make_model(run.model);
   check_key(run.config, "model.frozen", [&] { freeze(*model, run.config.model.frozen); });
+  check_key(run.config, "adapter.targets", [&] { add_adapters(*model, run.config.adapter); });
   check_key(run.config, "optimizer.groups", [&] { freeze_groups(run.config.optimizer, *model); });
   if (Routers* const routers = model->routers()) {
     if (!run.config.model.init_from.empty()) load_router_biases(run.config.model.init_from, *model);
@@ -483,9 +526,17 @@ std::int64_t parameter_count(const LanguageModel& model) {
 
 std::string describe_model(const ResolvedConfig& run) {
   const auto model = make_model(run);
-  return fmt::format("{:.2f}M parameters ({} layers x {}, vocabulary {} {})",
-                     static_cast<double>(parameter_count(*model)) * 1e-6, model->shape().layers,
-                     model->shape().width, model->shape().vocab_size, run.vocabulary_origin);
+  std::int64_t trained = 0;
+  for (const Parameter& parameter : parameters_of(*model)) {
+    if (parameter.in_adapter()) trained += parameter.numel();
+  }
+  const std::string adapter = trained == 0 ? ""
+                                           : fmt::format(", {:.2f}M of them in adapters",
+                                                         static_cast<double>(trained) * 1e-6);
+  return fmt::format("{:.2f}M parameters{} ({} layers x {}, vocabulary {} {})",
+                     static_cast<double>(parameter_count(*model)) * 1e-6, adapter,
+                     model->shape().layers, model->shape().width, model->shape().vocab_size,
+                     run.vocabulary_origin);
 }
 
 std::int64_t tokens_per_step(const DataConfig& data) {

@@ -57,7 +57,7 @@ std::string uneven_batch(const ResolvedConfig& run, int ranks);
 /// their micro-batches.
 void check_ranks(const ResolvedConfig& run, int ranks);
 
-/// Raises Error, with the place of the key, if model.frozen, optimizer.groups,
+/// Raises Error, with the place of the key, if model.frozen, adapter.targets, optimizer.groups,
 /// sharding.activation_checkpointing, sharding.buckets or sharding.rules name parts that the model does not have.
 void check_model_keys(const ResolvedConfig& run);
 

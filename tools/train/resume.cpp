@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "models/hugging_face.h"
 #include "runtime/check.h"
 #include "sharding/checkpoint/reader.h"
 #include "tools/config/keys.h"
 #include "tools/config/parse.h"
+#include "tools/train/run_state.h"
 
 namespace tessera {
 namespace {
@@ -14,19 +16,23 @@ namespace {
 struct SavedConfig {
   Config config;
   CheckpointFolder checkpoint;
+  /// As run_state.h has it.
+  std::string base;
 };
 
 /// The configuration in the newest checkpoint that can be read; none if no checkpoint can.
 std::optional<SavedConfig> newest_config(const std::vector<CheckpointFolder>& checkpoints) {
   for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend(); ++checkpoint) {
-    std::string yaml;
+    std::string yaml, base;
     try {
-      yaml = CheckpointReader(checkpoint->path).text(kConfigFile);
+      CheckpointReader reader(checkpoint->path);
+      yaml = reader.text(kConfigFile);
+      base = base_fingerprint(reader.manifest());
     } catch (const Error&) {
       continue;  // the run names it when it loads
     }
     const std::string source = (checkpoint->path / kConfigFile).string();
-    return SavedConfig{parse_config(yaml, source), *checkpoint};
+    return SavedConfig{parse_config(yaml, source), *checkpoint, base};
   }
   return std::nullopt;
 }
@@ -69,6 +75,12 @@ void check_resume(const Config& config) {
     check(config.train.steps >= saved->checkpoint.step,
           "train.steps {} is less than the {} steps of {}, from which the run would continue",
           config.train.steps, saved->checkpoint.step, folder);
+    if (saved->base.empty()) return;
+    const std::string base = weights_fingerprint(config.model.init_from);
+    check(base == saved->base,
+          "model.init_from {} has other weights (fingerprint {}) than the base of {} ({}), from "
+          "which the run would continue; put them back, or train.resume=never to start again",
+          config.model.init_from.string(), base, folder, saved->base);
   });
 }
 

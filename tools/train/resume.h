@@ -25,7 +25,8 @@ std::vector<CheckpointFolder> resumable_checkpoints(const Config& config);
 bool may_change_on_resume(std::string_view key);
 
 /// Raises Error that names the first key with another value in the newest checkpoint that can be
-/// read, and both values; or if train.steps is less than its step. `config` is a resolved one.
+/// read, and both values; if train.steps is less than its step; or if its adapters were trained on other weights
+/// than model.init_from has. `config` is a resolved one.
 void check_resume(const Config& config);
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cast/op.h"
+#include "models/adapters.h"
 #include "runtime/check.h"
 #include "runtime/host_pieces.h"
 
@@ -94,15 +95,21 @@ Restored restore_numbers(TrainingSession& session, const CheckpointManifest& man
 
 }  // namespace
 
-void read_parameters(CheckpointReader& reader, const std::vector<Shard>& shards) {
+void read_parameters(CheckpointReader& reader, const LanguageModel& model,
+                     const std::vector<Shard>& shards) {
+  const bool adapters_only = has_adapters(model);
   for (const Shard& shard : shards) {
+    if (adapters_only && !shard.parameter.in_adapter()) continue;
     read_tensor(reader, shard.parameter.name(), shard, shard.data);
   }
 }
 
-void read_averages(CheckpointReader& reader, const std::vector<Shard>& shards) {
+void read_averages(CheckpointReader& reader, const LanguageModel& model,
+                   const std::vector<Shard>& shards) {
+  const bool adapters_only = has_adapters(model);
   bool some = false;
   for (const Shard& shard : shards) {
+    if (adapters_only && !shard.parameter.in_adapter()) continue;
     const std::string& name = shard.parameter.name();
     const bool averaged = reader.manifest().tensors.contains(name + ".ema");
     some |= averaged;
@@ -140,8 +147,10 @@ std::vector<TensorToSave> tensors_to_save(TrainingSession& session) {
   };
   const std::vector<Shard>& shards = session.strategy().shards();
   const std::vector<ElementRange> elements = session.strategy().saved_elements();
+  const bool adapters_only = has_adapters(session.model());
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const Parameter& parameter = shards[i].parameter;
+    if (adapters_only && !parameter.in_adapter()) continue;
     const Saved saved = {&shards[i], elements[i]};
     parameters.emplace(parameter.name(), saved);
     add(parameter.name(), saved, shards[i].data);
@@ -153,12 +162,14 @@ std::vector<TensorToSave> tensors_to_save(TrainingSession& session) {
 }
 
 std::string run_state_text(TrainingSession& session, const RunPosition& position,
-                           const StepResult& last, std::int64_t sequences) {
+                           const StepResult& last, std::int64_t sequences,
+                           const std::string& base) {
   Json state = {{"batches", position.batches},
                 {"sequences", sequences},
                 {"updates", session.optimizer().steps()},
                 {"loss", finite_or_null(last.loss)},
                 {"gradient_norm", finite_or_null(last.gradient_norm)}};
+  if (!base.empty()) state["base"] = base;
   if (session.scaler()) {
     state["loss_scale"] = session.scaler()->state().scale;
     state["good_steps"] = session.scaler()->state().good_steps;
@@ -169,13 +180,17 @@ std::string run_state_text(TrainingSession& session, const RunPosition& position
   return state.dump();
 }
 
+std::string base_fingerprint(const CheckpointManifest& manifest) {
+  return Json::parse(manifest.state).value("base", "");
+}
+
 Restored restore(TrainingSession& session, const std::filesystem::path& checkpoint) {
   Restored restored;
   // An exception would leave the other ranks in the gathers that follow. So the problem is returned.
   session.strategy().write_masters([&] {
     try {
       CheckpointReader reader(checkpoint);
-      read_parameters(reader, session.strategy().shards());
+      read_parameters(reader, session.model(), session.strategy().shards());
       read_optimizer(reader, session);
       restored = restore_numbers(session, reader.manifest());
     } catch (const std::exception& error) {

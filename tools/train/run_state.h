@@ -1,6 +1,6 @@
 // The state of a run: all that a checkpoint holds.
 //
-// Tensors: the parameters' masters under their names, and the optimizer's state under
+// Tensors: the parameters' masters (with adapters theirs alone) under their names, and the optimizer's state under
 // "<parameter>.m" and so on. The rest are a few numbers, in the manifest's "state". Learning rate,
 // batches and random numbers are functions of the step, the data position and the configuration.
 #pragma once
@@ -32,15 +32,20 @@ struct TensorToSave {
 
 std::vector<TensorToSave> tensors_to_save(TrainingSession& session);
 
-/// The JSON object of the manifest. `sequences`: those of the training data, to recognize it.
+/// The JSON object of the manifest. `sequences`: those of the training data, to recognize it. `base`: the
+/// fingerprint of the model below adapters (models/hugging_face.h), or empty.
 std::string run_state_text(TrainingSession& session, const RunPosition& position,
-                           const StepResult& last, std::int64_t sequences);
+                           const StepResult& last, std::int64_t sequences, const std::string& base);
+/// That fingerprint in a checkpoint; empty if it has none.
+std::string base_fingerprint(const CheckpointManifest& manifest);
 
-/// Fills the shards with a checkpoint's weights. Call it in Strategy::write_masters(). Raises Error if
-/// a tensor is missing, damaged or of another shape.
-void read_parameters(CheckpointReader& reader, const std::vector<Shard>& shards);
+/// Fills the shards of the model with a checkpoint's weights; if it has adapters, theirs alone. Call it in
+/// Strategy::write_masters(). Raises Error if a tensor is missing, damaged or of another shape.
+void read_parameters(CheckpointReader& reader, const LanguageModel& model,
+                     const std::vector<Shard>& shards);
 /// The same with the averages of train.ema in place of trained weights. Raises Error if there are none.
-void read_averages(CheckpointReader& reader, const std::vector<Shard>& shards);
+void read_averages(CheckpointReader& reader, const LanguageModel& model,
+                   const std::vector<Shard>& shards);
 /// Sets the routers' biases and the counts of their last step to those of a checkpoint.
 void restore_routers(const CheckpointManifest& manifest, Routers& routers);
 

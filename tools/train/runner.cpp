@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/hugging_face.h"
+#include "models/peft.h"
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -85,6 +86,7 @@ void Runner::start_output() {
       continues && position_.step == train.steps && fs::exists(RunFolder::model(train.dir));
   nothing_to_do_ = gather_numbers({complete ? 1 : 0}, world_)[0][0] == 1;
   if (!is_first() || nothing_to_do_) return;
+  if (config_.adapter.rank > 0) base_ = weights_fingerprint(config_.model.init_from);
   continues ? folder_->continue_after(position_.step) : folder_->start_new();
   if (data_.tokenizer) {
     tokenizer_files_ = files_of(*data_.tokenizer, RunFolder::unfinished_model(train.dir));
@@ -307,7 +309,7 @@ void Runner::save_checkpoint(const StepResult& result) {
   const std::string algorithms = measured ? algorithms_text(world_) : "";
   if (is_first()) {
     folder_->check_in_place();
-    texts = {.state = run_state_text(session_, position_, result, data_.train.samples()),
+    texts = {.state = run_state_text(session_, position_, result, data_.train.samples(), base_),
              .files = tokenizer_files_};
     texts.files[kConfigFile] = to_yaml(as_run());
     if (measured) texts.files[kAlgorithmsFile] = algorithms;
@@ -427,7 +429,12 @@ void Runner::report_stop() {
 void Runner::save() {
   if (folder_) folder_->check_in_place();
   const fs::path unfinished = RunFolder::unfinished_model(config_.train.dir);
-  save_pretrained(unfinished, session_.model(), session_.strategy());
+  if (config_.adapter.rank > 0) {
+    save_adapter(unfinished, session_.model(), config_.adapter, config_.model.init_from,
+                 session_.strategy());
+  } else {
+    save_pretrained(unfinished, session_.model(), session_.strategy());
+  }
   if (folder_) {
     if (data_.tokenizer) data_.tokenizer->save(unfinished);
     folder_->finish_model();

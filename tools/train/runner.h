@@ -107,6 +107,8 @@ class Runner {
   /// Lines from before the reporter was there.
   std::vector<std::string> notes_;
   std::map<std::string, std::string> tokenizer_files_;
+  /// The fingerprint of the model below adapters; empty without adapters.
+  std::string base_;
 };
 
 }  // namespace tessera

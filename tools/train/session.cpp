@@ -12,6 +12,7 @@
 #include "kernels/observer.h"
 #include "kernels/tree_reduce/op.h"
 #include "models/hugging_face.h"
+#include "models/peft.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/host_copy.h"
@@ -62,9 +63,7 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
     pipeline_ = std::make_unique<PipelinePasses>(*model_, *strategy_, world_);
   }
   // A dry run has no memory to load into.
-  if (!config.model.init_from.empty() && !context().is_dry()) {
-    strategy_->write_masters([&] { load_parameters(config.model.init_from, strategy_->shards()); });
-  }
+  if (!context().is_dry()) load_weights();
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (computes_in(run_.sharding, DType::f16)) scaler_.emplace();
   optimizer_.emplace(make_optimizers(config, *model_, strategy_->shards()), config.train.ema);
@@ -74,6 +73,16 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
 }
 
 TrainingSession::~TrainingSession() = default;
+
+void TrainingSession::load_weights() {
+  const std::filesystem::path &model = run_.config.model.init_from,
+                              &adapter = run_.config.adapter.path;
+  if (model.empty() && adapter.empty()) return;
+  strategy_->write_masters([&] {
+    if (!model.empty()) load_parameters(model, *strategy_);
+    if (!adapter.empty()) load_adapter(adapter_folder(adapter), strategy_->shards());
+  });
+}
 
 void TrainingSession::check_graph() const {
   const Config& config = run_.config;

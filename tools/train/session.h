@@ -129,6 +129,8 @@ class TrainingSession {
   std::int64_t graph_nodes() const { return graphed_ ? graphed_->nodes() : 0; }
 
  private:
+  /// Those that the configuration starts from.
+  void load_weights();
   /// Raises Error if runtime.graph is set and the step cannot be a graph.
   void check_graph() const;
   /// Raises Error if no target of the step's batch is valid.

@@ -25,6 +25,9 @@ void check_training(const Config& config) {
     check(!config.data.train.empty(),
           "data.train is not set: name a token file made by 'tessera prepare'");
     check(!config.train.dir.empty(), "train.dir is empty: name a folder for the run");
+    check((config.adapter.rank == 0 && config.adapter.path.empty()) ||
+              !config.model.init_from.empty(),
+          "model.init_from is not set: name the model that the adapter is trained on");
     check(!config.train.evaluate_ema || config.train.ema > 0.0,
           "train.evaluate_ema is true, but train.ema is 0: there is no average");
   });

@@ -1,0 +1,48 @@
+#include "autograd/operations/linear_gradients.h"
+
+#include "autograd/context_axis.h"
+#include "autograd/deferred_gradients.h"
+#include "autograd/leaf_sum.h"
+#include "autograd/operations/divided.h"
+#include "kernels/bias/op.h"
+#include "kernels/linear/op.h"
+
+namespace tessera {
+namespace {
+
+std::int64_t trained_elements(const JoinedParameters& weight) {
+  std::int64_t elements = 0;
+  for (const Parameter& part : weight.parts()) {
+    if (part.trainable()) elements += part.held_shape().numel();
+  }
+  return elements;
+}
+
+}  // namespace
+
+void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
+                          const Tensor& x, const Tensor& dy, Transpose transpose) {
+  if (!weight.trainable() && !bias.trainable()) return;
+  run_or_defer([weight, bias, x, dy, transpose] {
+    log_product(axis_of(weight), Work::Kind::backward, dy.size(0), trained_elements(weight));
+    const JoinedGradient dweight(weight), dbias(bias);
+    const std::int64_t leaves = token_leaves();
+    LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
+    LeafSum of_bias(dbias.window(), dbias.accumulate(), leaves);
+    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+      const Tensor x_of = rows_of_leaf(x, leaf, leaves), dy_of = rows_of_leaf(dy, leaf, leaves);
+      if (weight.trainable()) {
+        linear_backward_weight(of_weight.next(), of_bias.next(), x_of, dy_of, transpose,
+                               of_weight.accumulate(), of_bias.accumulate());
+      } else {
+        bias_backward(of_bias.next(), dy_of, of_bias.accumulate());
+      }
+      of_weight.added();
+      of_bias.added();
+    }
+    dweight.finish();
+    dbias.finish();
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+#include "models/shard_file.h"
+
+#include <algorithm>
+#include <bit>
+#include <span>
+
+#include "kernels/cast/op.h"
+#include "runtime/check.h"
+#include "runtime/host_pieces.h"
+
+namespace tessera {
+namespace {
+
+/// Whether no value is NaN or infinite: both have the largest exponent.
+bool all_finite(std::span<const float> values) {
+  constexpr std::uint32_t kExponent = 0x7f800000u;
+  std::uint32_t found = 0;
+  for (const float value : values) {
+    found |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent;
+  }
+  return found == 0;
+}
+
+/// Copies a piece of a stored tensor, both on the host.
+void copy_or_cast(const Tensor& to, const Tensor& from) {
+  if (from.dtype() == to.dtype()) {
+    to.copy_from(from);
+  } else {
+    cast(to, from);
+  }
+}
+
+/// Fills `to` with the elements of `tensors`, laid end to end, from element `first` on.
+void copy_elements(const Tensor& to, const NamedTensors& tensors, std::int64_t first) {
+  std::int64_t begin = 0;  // of the tensor, among all elements
+  for (const auto& [name, tensor] : tensors) {
+    const std::int64_t end = begin + tensor.numel();
+    const std::int64_t from = std::max(begin, first), until = std::min(end, first + to.numel());
+    if (from < until) {
+      const Tensor flat = tensor.reshape({tensor.numel()});
+      copy_or_cast(to.slice(from - first, until - first), flat.slice(from - begin, until - begin));
+    }
+    begin = end;
+  }
+}
+
+}  // namespace
+
+void fill_shard(const Shard& shard, const NamedTensors& tensors,
+                const std::filesystem::path& folder) {
+  // Converted on the host, where the file is mapped: the same bits on every device.
+  const Tensor stored = shard.data.reshape({shard.data.numel()}).slice(0, shard.count());
+  write_from_host(stored, [&](const Tensor& piece, std::int64_t begin) {
+    shard.elements().from(begin).for_each_run(
+        piece.numel(), [&](std::int64_t element, std::int64_t offset, std::int64_t count) {
+          copy_elements(piece.slice(offset, offset + count), tensors, element);
+        });
+    Tensor values = piece;
+    if (piece.dtype() != DType::f32) {  // a frozen parameter
+      values = Tensor::empty_on_host(piece.shape(), DType::f32);
+      copy_or_cast(values, piece);
+    }
+    check(all_finite({values.data<float>(), static_cast<std::size_t>(values.numel())}),
+          "{}: parameter '{}' has a value that is NaN or infinite; the file is damaged, or the "
+          "training run diverged",
+          folder.string(), shard.parameter.name());
+  });
+}
+
+}  // namespace tessera

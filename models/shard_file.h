@@ -1,0 +1,17 @@
+// Filling shards from the tensors of files.
+#pragma once
+
+#include <filesystem>
+
+#include "runtime/safetensors.h"
+#include "sharding/shard.h"
+
+namespace tessera {
+
+/// Fills the shard with its elements of `tensors`, which lie on the host. End to end, their elements are the
+/// parameter's. They are converted to the shard's dtype; only the shard's own elements are read. Raises Error
+/// that begins with `folder` if a value is NaN or infinite.
+void fill_shard(const Shard& shard, const NamedTensors& tensors,
+                const std::filesystem::path& folder);
+
+}  // namespace tessera
