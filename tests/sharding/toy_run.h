@@ -52,14 +52,12 @@ inline Trained train(const ToyRun& run, const ShardingOptions& options, Findings
   on_ranks(run.ranks, [&](Communicator& world) {
     ToyNet net(run.layers, /*checkpointing=*/false, run.tied, run.mixtures);
     if (run.prepare) run.prepare(net);
-    const ToyTraining training{.steps = run.steps};
+    const ToyTraining training{.steps = run.steps, .matrix_dtype = options.matrix_dtype};
     const auto strategy = make_strategy(net.units, options, 3, &world);
     const Stream& stream = context().side_stream("communication");
     if (run.before_steps) run.before_steps(world.rank());
     // Rows on their way to experts are not part of the footprint.
-    const auto bytes_sent = [&] {
-      return world.bytes_sent() - world.bytes_sent(Collective::all_to_all);
-    };
+    const auto bytes_sent = [&] { return world.bytes_sent() - strategy->expert_bytes_sent(); };
     Trained trained;
     std::int64_t sent = 0;
     for (int step = 0; step < run.steps; ++step) {
