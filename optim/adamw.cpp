@@ -51,7 +51,8 @@ void AdamW::update(const std::vector<std::size_t>& which, double learning_rate,
          .epsilon = options_.epsilon,
          .weight_decay = options_.weight_decay,
          .gradient_scale = gradient_scale.number,
-         .step = steps()},
+         .step = steps(),
+         .optimizer = place()},
         gradient_scale.tensor);
 }
 

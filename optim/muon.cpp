@@ -94,8 +94,10 @@ void Muon::apply(const std::vector<MatrixPiece>& pieces, double learning_rate,
     copies.push_back(part_of(shard.copy, piece));
     masters.push_back(ranges.back().p);
   }
-  muon_apply(ranges, {.learning_rate = learning_rate, .weight_decay = options_.weight_decay},
-             scale.tensor);
+  muon_apply(
+      ranges,
+      {.learning_rate = learning_rate, .weight_decay = options_.weight_decay, .optimizer = place()},
+      scale.tensor);
   cast_all(copies, masters);
 }
 

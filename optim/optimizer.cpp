@@ -47,18 +47,23 @@ Optimizer::Optimizer(std::vector<ParameterShard> shards, bool takes_bf16)
   }
 }
 
-void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) {
-  std::vector<std::size_t> on_device,
-      on_host;  // empty shards are in neither: they may lack a gradient
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    const ParameterShard& shard = shards_[i];
-    if (shard.data.numel() == 0) continue;
-    (lies_on_host(shard) ? on_host : on_device).push_back(i);
+void Optimizer::check_gradients() const {
+  for (const ParameterShard& shard : shards_) {
+    if (shard.data.numel() == 0) continue;  // it may lack a gradient
     check(shard.gradient.defined(), "optimizer: {} has no gradient; run backward first",
           shard.name);
     check(shard.gradient.numel() == shard.data.numel(),
           "optimizer: {} is {} and its gradient is {}; their element counts must be equal",
           shard.name, describe(shard.data), describe(shard.gradient));
+  }
+}
+
+void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) {
+  check_gradients();
+  std::vector<std::size_t> on_device, on_host;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].data.numel() == 0) continue;
+    (lies_on_host(shards_[i]) ? on_host : on_device).push_back(i);
   }
   ++steps_;
   may_have_been_skipped_ = true;

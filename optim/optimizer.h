@@ -59,6 +59,9 @@ class Optimizer {
   /// only queues work; see step_was_skipped().
   void step(double learning_rate, const GradientScale& gradient_scale = {});
 
+  /// Raises Error if a gradient is missing or does not fit its shard.
+  void check_gradients() const;
+
   /// Reports that the last step's scale was not finite, so the step changed nothing: it no longer
   /// counts in steps(), nor in AdamW's bias correction. The optimizer cannot know this by itself
   /// without waiting for the device. Raises Error unless step() was called since the last report.
@@ -91,8 +94,15 @@ class Optimizer {
   virtual void update(const std::vector<std::size_t>& shards, double learning_rate,
                       const GradientScale& gradient_scale) = 0;
 
+  /// Its place among the optimizers of a step (StepNumbers::learning_rates).
+  std::size_t place() const { return place_; }
+
  private:
+  friend class Ema;
+  friend class OptimizerGroups;
+
   std::vector<ParameterShard> shards_;
+  std::size_t place_ = 0;
   std::int64_t steps_ = 0;
   bool may_have_been_skipped_ = false;
 };

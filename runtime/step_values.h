@@ -34,7 +34,8 @@ struct StepNumbers {
   std::uint64_t step = 0;
   /// The optimizer's updates, this one included: t of AdamW.
   std::int64_t update = 1;
-  double learning_rate = 0.0;
+  /// By the place of the optimizer.
+  std::vector<double> learning_rates = {};
   /// The factor of the loss: the loss scale over the number of valid targets.
   double loss_factor = 1.0;
   double loss_scale = 1.0;

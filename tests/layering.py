@@ -27,7 +27,7 @@ BELOW = {
 }
 # Models know units (autograd/unit.h), not how their parameters are sharded. Loading files needs shards.
 MODELS_MAY_SEE = {"sharding/shard.h"}
-TESTS_ALSO_USE = {"models": {"optim"}}  # some tests of models train them
+TESTS_ALSO_USE = {"models": {"optim"}, "sharding": {"optim"}}  # some train
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 DEVICE_SOURCES = {".cu", ".cuh"}
 NOT_FOR_DEVICES = re.compile(r"(fmt|Eigen|yaml-cpp)/")

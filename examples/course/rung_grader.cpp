@@ -279,7 +279,7 @@ std::string about_bytes(std::int64_t bytes, std::int64_t expected, int ranks) {
                     expected - bytes);
 }
 
-/// What the reference needs.
+/// The reference's needs.
 struct Expected {
   std::int64_t bytes = 0, peak = 0;
   int waits = 0;

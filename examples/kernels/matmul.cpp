@@ -1,4 +1,4 @@
-// Which bits of a product depend on what.
+// The causes that change bits of a product.
 //
 // Run build/bin/kernels/matmul. docs/kernels/matmul.md walks through it.
 #include <fmt/format.h>

@@ -227,7 +227,7 @@ void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settin
            const Tensor& gradient_scale) {
   const auto factors = step_value(AdamWFactors(settings), [settings](const StepNumbers& numbers) {
     AdamWSettings now = settings;
-    now.learning_rate = numbers.learning_rate;
+    now.learning_rate = numbers.learning_rates.at(settings.optimizer);
     now.step = numbers.update;
     return AdamWFactors(now);
   });

@@ -68,6 +68,8 @@ struct AdamWSettings {
   double gradient_scale = 1.0;
   /// t, counted from 1.
   std::int64_t step = 1;
+  /// The place of learning_rate in StepNumbers::learning_rates, for a graph.
+  std::size_t optimizer = 0;
 };
 
 /// A defined `gradient_scale` replaces the setting of that name.

@@ -125,7 +125,7 @@ void muon_apply(std::span<const MuonUpdate> ranges, const MuonUpdateSettings& se
   const auto factors =
       step_value(MuonUpdateFactors(settings), [settings](const StepNumbers& numbers) {
         MuonUpdateSettings now = settings;
-        now.learning_rate = numbers.learning_rate;
+        now.learning_rate = numbers.learning_rates.at(settings.optimizer);
         return MuonUpdateFactors(now);
       });
   const float* const scale = gpu::pointer<float>(gradient_scale);

@@ -46,6 +46,8 @@ struct MuonUpdate {
 struct MuonUpdateSettings {
   double learning_rate = 1e-3;
   double weight_decay = 0.1;
+  /// The place of learning_rate in StepNumbers::learning_rates, for a graph.
+  std::size_t optimizer = 0;
 };
 
 /// A defined `gradient_scale` replaces the setting of that name.

@@ -76,7 +76,7 @@ void sgd(std::span<const SgdTensors> parameters, const SgdSettings& settings,
   const bool momentum = settings.momentum != 0.0;
   const auto factors = step_value(SgdFactors(settings), [settings](const StepNumbers& numbers) {
     SgdSettings now = settings;
-    now.learning_rate = numbers.learning_rate;
+    now.learning_rate = numbers.learning_rates.at(settings.optimizer);
     now.first_step = numbers.update == 1;
     return SgdFactors(now);
   });

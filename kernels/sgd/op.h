@@ -35,6 +35,8 @@ struct SgdSettings {
   double weight_decay = 0.0;
   double gradient_scale = 1.0;
   bool first_step = false;
+  /// The place of learning_rate in StepNumbers::learning_rates, for a graph.
+  std::size_t optimizer = 0;
 };
 
 /// A defined `gradient_scale` replaces the setting of that name.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
+#include "runtime/check.h"
 #include "sharding/plan/traffic.h"
 
 namespace tessera {
@@ -48,12 +50,12 @@ class GroupFootprint {
     }
   }
 
-  void add_to(Footprint& footprint, std::int64_t optimizer_bytes) const {
+  void add_to(Footprint& footprint, const StateBytes& state) const {
     add_parameters(footprint);
     add_masters(footprint);
     add_gradients(footprint);
     const bool on_host = placement_.offload != Offload::none;
-    (on_host ? footprint.host.optimizer : footprint.optimizer) += optimizer_bytes * owned_trained_;
+    (on_host ? footprint.host.optimizer : footprint.optimizer) += bytes_of(state);
   }
 
  private:
@@ -116,15 +118,31 @@ class GroupFootprint {
     }
   }
 
-  std::int64_t most_owned_of_a_parameter() const {
-    std::int64_t most = 0;
+  /// visit(parameter, elements that the rank owns) for every trained parameter.
+  template <typename Visit>
+  void for_each_trained(const Visit& visit) const {
     for (int b = 0; b < group_.bucket_count(); ++b) {
       const auto& parameters = group_.buckets()[b].parameters;
       for (std::size_t p = 0; p < parameters.size(); ++p) {
         if (!parameters[p].trainable()) continue;
-        most = std::max(most, group_.partition.owned(b, static_cast<int>(p), shard_).count);
+        visit(parameters[p], group_.partition.owned(b, static_cast<int>(p), shard_).count);
       }
     }
+  }
+
+  std::int64_t bytes_of(const StateBytes& state) const {
+    if (state.of_all()) return *state.of_all() * owned_trained_;
+    std::int64_t bytes = 0;
+    for_each_trained([&](const Parameter& parameter, std::int64_t elements) {
+      bytes += state.of(parameter) * elements;
+    });
+    return bytes;
+  }
+
+  std::int64_t most_owned_of_a_parameter() const {
+    std::int64_t most = 0;
+    for_each_trained(
+        [&](const Parameter&, std::int64_t elements) { most = std::max(most, elements); });
     return most;
   }
 
@@ -155,12 +173,26 @@ class GroupFootprint {
 
 }  // namespace
 
-Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes) {
+StateBytes::StateBytes(std::map<std::string, std::int64_t> of_each) : of_each_(std::move(of_each)) {
+  const auto same = [&](const auto& one) { return one.second == of_each_.begin()->second; };
+  if (of_each_.empty() || !std::all_of(of_each_.begin(), of_each_.end(), same)) return;
+  of_all_ = of_each_.begin()->second;
+}
+
+std::int64_t StateBytes::of(const Parameter& parameter) const {
+  if (of_all_) return *of_all_;
+  const auto found = of_each_.find(parameter.name());
+  check(found != of_each_.end(), "footprint: the bytes of state of {} are not known",
+        parameter.name());
+  return found->second;
+}
+
+Footprint footprint_of(const Plan& plan, int rank, const StateBytes& state) {
   Footprint footprint;
   const int place = plan.pipeline_rank(rank);
   for (const GroupPlan& group : plan.groups) {
     if (plan.pipeline.rank_of(group.stage) != place) continue;
-    GroupFootprint(plan, group, rank).add_to(footprint, optimizer_bytes);
+    GroupFootprint(plan, group, rank).add_to(footprint, state);
   }
   if (!plan.pipeline.tied.empty()) add_tied_copy(footprint, plan, rank);
   for (const Flow& flow : traffic_of(plan, rank)) {
@@ -170,8 +202,8 @@ Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes)
 }
 
 Footprint footprint_of(const Units& units, const ShardingOptions& options, int world_size, int rank,
-                       std::int64_t optimizer_bytes) {
-  return footprint_of(make_plan(units, options, {.ranks = world_size}), rank, optimizer_bytes);
+                       const StateBytes& state) {
+  return footprint_of(make_plan(units, options, {.ranks = world_size}), rank, state);
 }
 
 }  // namespace tessera

@@ -7,6 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "sharding/plan/plan.h"
@@ -31,16 +34,34 @@ struct Footprint {
   } host;
 };
 
+/// Bytes of state that an optimizer keeps for an element of each trained parameter.
+class StateBytes {
+ public:
+  /// Equally many for all: 8 for AdamW's two moments in f32.
+  StateBytes(std::int64_t of_all) : of_all_(of_all) {}
+  /// By the parameters' names.
+  StateBytes(std::map<std::string, std::int64_t> of_each);
+
+  /// No value if parameters differ.
+  std::optional<std::int64_t> of_all() const { return of_all_; }
+  /// Raises Error for a name that is not known.
+  std::int64_t of(const Parameter& parameter) const;
+
+ private:
+  std::optional<std::int64_t> of_all_;
+  std::map<std::string, std::int64_t> of_each_;
+};
+
 /// Bytes sent are those of a step that follows an update, when no slot holds a bucket. In one case
 /// they count too many gathers for backward: a unit at both ends is trained only in its last run,
 /// and the buckets after its first run are frozen. The plan knows which parameters a unit trains,
 /// but not in which of its runs.
 ///
-/// `optimizer_bytes` per trained element that a rank owns: 8 for AdamW's two moments in f32.
-Footprint footprint_of(const Plan& plan, int rank, std::int64_t optimizer_bytes = 8);
+/// `state`: of the trained elements that a rank owns.
+Footprint footprint_of(const Plan& plan, int rank, const StateBytes& state = 8);
 
 /// The same for a plan of `world_size` ranks on one node of GPUs.
 Footprint footprint_of(const Units& units, const ShardingOptions& options, int world_size, int rank,
-                       std::int64_t optimizer_bytes = 8);
+                       const StateBytes& state = 8);
 
 }  // namespace tessera

@@ -84,8 +84,8 @@ std::string recipe_of(const PlacementRule& rule) {
 bool matches_pattern(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return name.empty();
   if (pattern.front() != '*') {
-    return !name.empty() && name.front() == pattern.front() &&
-           matches_pattern(pattern.substr(1), name.substr(1));
+    const bool fits = pattern.front() == '?' || pattern.starts_with(name.substr(0, 1));
+    return !name.empty() && fits && matches_pattern(pattern.substr(1), name.substr(1));
   }
   for (std::size_t skipped = 0; skipped <= name.size(); ++skipped) {
     if (matches_pattern(pattern.substr(1), name.substr(skipped))) return true;

@@ -77,7 +77,7 @@ std::optional<int> parse_reshard(std::string_view text);
 /// The text that parse_reshard reads to the same value.
 std::string reshard_text(int reshard_group);
 
-/// Whether '*' in `pattern` can be filled in so that it equals `name`.
+/// Whether `pattern` can be filled in so that it equals `name`: '*' by any text, '?' by a character.
 bool matches_pattern(std::string_view pattern, std::string_view name);
 
 /// How ranks that share out the tokens of rows exchange keys and values: those of all heads of a layer at

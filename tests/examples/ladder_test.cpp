@@ -17,7 +17,7 @@
 namespace tessera::ladder {
 namespace {
 
-/// What a rung does, done by the sharding layer.
+/// The work of a rung, done by the sharding layer.
 template <StrategyKind kind, bool expert_parallel = false>
 class Reference final : public Rung {
  public:

@@ -29,7 +29,7 @@ WholeModel whole_model(const Hyperparameters& hyperparameters, const std::string
   return WholeModel(make_model(hyperparameters), /*seed=*/1, frozen);
 }
 
-/// The loss and every gradient of one training step in `dtype`, and what the routers counted. GPT-2
+/// The loss and every gradient of one training step in `dtype`, and the routers' counts. GPT-2
 /// has dropout.
 std::vector<std::vector<float>> step_bits(const std::string& preset, DType dtype, int threads,
                                           bool checkpointing) {

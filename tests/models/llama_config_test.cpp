@@ -1,4 +1,4 @@
-// config.json of the llama family: both dialects of Transformers, and what is refused.
+// config.json of the llama family: both dialects of Transformers, and the entries that are refused.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <string>

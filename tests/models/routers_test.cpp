@@ -1,4 +1,4 @@
-// Routers of a model: what is counted, which losses have gradients, and when biases move.
+// Routers of a model: their counts, the losses with gradients, and the steps in which biases move.
 #include "models/routers.h"
 
 #include <catch2/catch.hpp>

@@ -86,6 +86,43 @@ TEST_CASE("schedule: warmup_stable_decay holds the peak, then falls over the las
   }
 }
 
+TEST_CASE("schedule: the decay of warmup_stable_decay is a line, a cosine or one minus a root") {
+  ScheduleOptions options = options_of(ScheduleKind::warmup_stable_decay);
+  for (int i = 0; i <= 20; ++i) {
+    const double s = i / 20.0;
+    options.decay_shape = DecayShape::cosine;
+    REQUIRE(learning_rate_at(options, 90 + i) ==
+            Approx(0.2 + 0.3 * (1.0 + std::cos(std::numbers::pi * s))));
+    options.decay_shape = DecayShape::sqrt;
+    REQUIRE(learning_rate_at(options, 90 + i) == Approx(0.2 + 0.6 * (1.0 - std::sqrt(s))));
+  }
+}
+
+TEST_CASE("schedule: a table's stages begin at their steps, counted from 1, after the warm-up") {
+  ScheduleOptions options = options_of(ScheduleKind::table);
+  options.total_steps = 0;
+  options.table = {{15, 0.5}, {20, 0.0}, {30, 2.0}};
+  REQUIRE(learning_rate_at(options, 4) == Approx(0.4));
+  REQUIRE(learning_rate_at(options, 13) == 0.8);
+  REQUIRE(learning_rate_at(options, 14) == 0.4);
+  REQUIRE(learning_rate_at(options, 18) == 0.4);
+  REQUIRE(learning_rate_at(options, 19) == 0.0);
+  REQUIRE(learning_rate_at(options, 29) == 1.6);
+  REQUIRE(learning_rate_at(options, 1'000'000'000'000) == 1.6);
+}
+
+TEST_CASE("schedule: a table that is empty or does not rise is refused") {
+  const auto message_of = [](std::vector<ScheduleStage> table) {
+    ScheduleOptions options = options_of(ScheduleKind::table);
+    options.table = std::move(table);
+    return test::error_of([&] { learning_rate_at(options, 0); });
+  };
+  REQUIRE_THAT(message_of({}), Contains("table has 0 stages"));
+  REQUIRE_THAT(message_of({{0, 1.0}}), Contains("table has step 0 after 0"));
+  REQUIRE_THAT(message_of({{5, 1.0}, {5, 0.5}}), Contains("table has step 5 after 5"));
+  REQUIRE_THAT(message_of({{5, -1.0}}), Contains("factor -1"));
+}
+
 TEST_CASE("schedule: short runs: one step, warm-up only, one step of decay") {
   ScheduleOptions options = {.kind = ScheduleKind::cosine,
                              .learning_rate = 1.0,

@@ -226,6 +226,9 @@ TEST_CASE("rules: texts and patterns") {
   CHECK(matches_pattern("h.*.mlp.*", "h.10.mlp.c_fc.weight"));
   CHECK_FALSE(matches_pattern("h.1.*", "h.10.ln"));
   CHECK(matches_pattern("*", ""));
+  CHECK(matches_pattern("h.?.ln_?.*", "h.1.ln_f.bias"));
+  CHECK_FALSE(matches_pattern("h.?.*", "h.10.ln"));
+  CHECK_FALSE(matches_pattern("h.?", "h."));
   ShardingOptions options{.strategy = StrategyKind::fsdp};
   options.rules = {{"*", StrategyKind::single}};
   REQUIRE_THROWS_WITH(check_options(options, {.ranks = 2}), Catch::Contains("choose ddp"));

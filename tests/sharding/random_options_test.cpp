@@ -53,10 +53,10 @@ struct Case {
   std::vector<bool> recomputes;
   /// Evaluate after each step: the next step finds other buckets in the slots then.
   bool evaluates = false;
+  /// Update by groups of AdamW and SGD.
+  bool groups = false;
   /// Delay the side streams by random times.
   bool delays = false;
-  /// Matrices that are orthogonalized: in f32, and in bf16.
-  std::string in_f32 = "", in_bf16 = "";
   ShardingOptions options;
 };
 
@@ -176,20 +176,6 @@ void draw_elastic(Draws& draws, Case& drawn) {
   for (PlacementRule& rule : options.rules) rule.reduce_dtype = std::nullopt;
 }
 
-/// A third of the cases orthogonalize some matrices.
-void draw_matrices(Draws& draws, Case& drawn) {
-  if (draws.below(3) > 0) return;
-  drawn.in_f32 = draws.one_of<const char*>({"", "*.up", "*.experts.*", "*"});
-  drawn.in_bf16 = draws.one_of<const char*>({"*", "*.down", "layer.*"});
-  drawn.options.matrix_dtype = [f32 = drawn.in_f32, bf16 = drawn.in_bf16](
-                                   const Parameter& parameter) -> std::optional<DType> {
-    if (parameter.shape().rank() == 1) return std::nullopt;
-    if (matches_pattern(f32, parameter.name())) return DType::f32;
-    if (matches_pattern(bf16, parameter.name())) return DType::bf16;
-    return std::nullopt;
-  };
-}
-
 Case draw_case(std::uint64_t number) {
   Draws draws(number);
   Case drawn;
@@ -205,7 +191,7 @@ Case draw_case(std::uint64_t number) {
   drawn.options = draw_options(draws, drawn.ranks);
   draw_experts(draws, drawn);
   draw_elastic(draws, drawn);
-  draw_matrices(draws, drawn);
+  drawn.groups = draws.coin();
   return drawn;
 }
 
@@ -217,13 +203,13 @@ std::string to_string(const Case& drawn) {
       "{}{}, {} ranks, {} layers, tied {}, rules [{}], shard_size {}, buckets '{}', "
       "reshard_group {}, live_gathers {}, prefetch {}/{}, micro_batches {}, every {}, compute {}, "
       "reduce {}, frozen [{}], recomputes {}, evaluates {}, delays {}, mixtures {}, "
-      "expert_parallel {} ({}, {}, {} pieces), elastic {}, orthogonalized in f32 '{}' in bf16 '{}'",
+      "expert_parallel {} ({}, {}, {} pieces), elastic {}, groups {}",
       name_of(o.strategy), o.flatten_parameters ? " flat" : "", drawn.ranks, drawn.layers,
       drawn.tied, to_string(o.rules), o.shard_size, o.buckets, o.reshard_group, o.live_gathers,
       o.prefetch_in_forward, o.prefetch_in_backward, o.micro_batches, o.reduce_every_micro_batch,
       name_of(o.compute_dtype), name_of(o.reduce_dtype), fmt::join(drawn.frozen, ","), recomputes,
       drawn.evaluates, drawn.delays, drawn.mixtures, o.expert_parallel, enum_name(o.experts.sums),
-      enum_name(o.experts.copies), o.experts.pieces, o.elastic, drawn.in_f32, drawn.in_bf16);
+      enum_name(o.experts.copies), o.experts.pieces, o.elastic, drawn.groups);
 }
 
 /// Freezes and checkpoints as the case says; one parameter at least stays trained.
@@ -264,6 +250,7 @@ Trained train(const Case& drawn, const ShardingOptions& options, Findings& findi
                       .tied = drawn.tied,
                       .mixtures = drawn.mixtures,
                       .steps = 3,
+                      .groups = drawn.groups,
                       .evaluates = drawn.evaluates,
                       .prepare = [&](ToyNet& net) { prepare(net, drawn); },
                       .before_steps =

@@ -5,11 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +15,8 @@
 #include "autograd/experts.h"
 #include "autograd/operations.h"
 #include "kernels/add/op.h"
-#include "kernels/cast/op.h"
-#include "kernels/newton_schulz/op.h"
 #include "kernels/scale/op.h"
+#include "optim/groups.h"
 #include "runtime/context.h"
 #include "runtime/random.h"
 #include "sharding/comm/communicator.h"
@@ -133,8 +130,8 @@ struct ToyTraining {
   int steps = 4;
   double learning_rate = 0.5;
   double clip_norm = 0.1;
-  /// As ShardingOptions::matrix_dtype.
-  std::function<std::optional<DType>(const Parameter&)> matrix_dtype = {};
+  /// Two groups that update instead, the second at a fifth of the learning rate. Null: gradient descent.
+  OptimizerGroups* optimizer = nullptr;
 
   static Tensor tokens(const char* stream, std::int64_t step, std::int64_t micro_batch) {
     const RandomStream random(5, stream, static_cast<std::uint64_t>(step),
@@ -185,59 +182,19 @@ struct ToyTraining {
     return loss;
   }
 
-  /// x += factor * y, for y of another dtype too.
-  static void add_scaled(const Tensor& x, const Tensor& y, double factor) {
-    const Shape shape = {x.numel()};
-    const bool on_host = x.device().is_cpu();
-    const auto empty = [&] {
-      return on_host ? Tensor::empty_on_host(shape, DType::f32) : Tensor::empty(shape, DType::f32);
-    };
-    const Tensor step = empty(), wide = empty();
-    tessera::cast(wide, y.reshape(shape));
-    tessera::scale(step, wide, factor);
-    tessera::add(x.reshape(shape), x.reshape(shape), step);
-  }
-
-  /// Gradient descent; matrices that the plan lists take orthogonalized gradients instead.
-  void update(Strategy& strategy, double norm) const {
+  void update(const std::vector<Shard>& shards, double norm) const {
     const double scale = norm > clip_norm ? clip_norm / norm : 1.0;
-    context().compute_stream().synchronize();  // offloaded gradients have arrived
-    std::map<std::string, const Shard*> shards;
-    for (const Shard& shard : strategy.shards()) {
-      shards[shard.parameter.name()] = &shard;
-      if (!shard.gradient.defined()) continue;
-      if (matrix_dtype && matrix_dtype(shard.parameter)) continue;
-      add_scaled(shard.data, shard.gradient, -learning_rate * scale);
+    if (optimizer != nullptr) {
+      return optimizer->step(std::vector{learning_rate, learning_rate / 5.0, 0.25}, scale);
     }
-    if (!matrix_dtype) return;
-    const auto part_of = [](const Tensor& tensor, const MatrixPiece& piece) {
-      return tensor.reshape({tensor.numel()}).slice(piece.first, piece.first + piece.count);
-    };
-    const auto of_dtype = [&](DType dtype) {
-      return [this, dtype](const Parameter& parameter) {
-        return matrix_dtype(parameter) == std::optional(dtype);
-      };
-    };
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      strategy.make_matrix_exchange(of_dtype(dtype))
-          ->run({.write =
-                     [&](const std::vector<MatrixPiece>& pieces) {
-                       for (const MatrixPiece& piece : pieces) {
-                         if (!piece.values.defined()) continue;
-                         const Tensor& gradient = shards.at(piece.parameter)->gradient;
-                         tessera::cast(piece.values, part_of(gradient, piece));
-                       }
-                     },
-                 .transform = [](const Tensor& matrix) { newton_schulz(matrix, 2); },
-                 .read =
-                     [&](const std::vector<MatrixPiece>& pieces) {
-                       for (const MatrixPiece& piece : pieces) {
-                         const Tensor& data = shards.at(piece.parameter)->data;
-                         // The factor tells rows of outputs from columns.
-                         const double ratio = 0.01 * static_cast<double>(piece.outputs);
-                         add_scaled(part_of(data, piece), piece.values, -ratio * learning_rate);
-                       }
-                     }});
+    context().compute_stream().synchronize();  // offloaded gradients have arrived
+    for (const Shard& shard : shards) {
+      if (!shard.gradient.defined()) continue;
+      const Shape& shape = shard.data.shape();
+      const Tensor step = shard.data.device().is_cpu() ? Tensor::empty_on_host(shape, DType::f32)
+                                                       : Tensor::empty(shape, DType::f32);
+      tessera::scale(step, shard.gradient.reshape(shard.data.shape()), -learning_rate * scale);
+      tessera::add(shard.data, shard.data, step);
     }
   }
 
@@ -257,7 +214,8 @@ struct ToyTraining {
     losses.pop_back();
     trained.losses.push_back(tree_sum_of(losses));
     trained.norms.push_back(sharded.gradient_norm().value());
-    sharded.update([&] { update(strategy, trained.norms.back()); });
+    sharded.update([&] { update(strategy.shards(), trained.norms.back()); },
+                   optimizer == nullptr ? Writes::masters : Writes::masters_and_copies);
   }
 
   static void collect_weights(Strategy& strategy, Trained& trained) {

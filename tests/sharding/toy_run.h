@@ -5,6 +5,9 @@
 
 #include <functional>
 
+#include "optim/adamw.h"
+#include "optim/sgd.h"
+#include "optim/shards.h"
 #include "sharding/plan/footprint.h"
 #include "tests/sharding/ranks.h"
 #include "tests/sharding/toy_net.h"
@@ -19,6 +22,8 @@ struct ToyRun {
   /// Every other layer has experts.
   bool mixtures = false;
   int steps = 4;
+  /// SGD with momentum for matrices, AdamW for the rest, instead of gradient descent.
+  bool groups = false;
   /// Evaluate after each step: the next step finds other buckets in the slots then.
   bool evaluates = false;
   /// Freezes, checkpoints.
@@ -28,9 +33,9 @@ struct ToyRun {
 };
 
 /// Memory and traffic of a rank after training, against the prediction.
-inline void expect_footprint(const Plan& plan, const Communicator& world,
+inline void expect_footprint(const Plan& plan, const Communicator& world, const StateBytes& state,
                              std::optional<std::int64_t> bytes_sent, Findings& findings) {
-  const Footprint predicted = footprint_of(plan, world.rank(), /*optimizer_bytes=*/0);
+  const Footprint predicted = footprint_of(plan, world.rank(), state);
   const MemoryAccount account = context().allocator().account();
   const auto expect = [&](const char* what, std::int64_t expected, std::int64_t measured) {
     findings.expect(expected == measured, fmt::format("rank {}: {} predicted {}, measured {}",
@@ -38,26 +43,60 @@ inline void expect_footprint(const Plan& plan, const Communicator& world,
   };
   expect("parameters", predicted.parameters, account[Category::parameters].peak);
   expect("gradients", predicted.gradients, account[Category::gradients].peak);
+  expect("optimizer", predicted.optimizer, account[Category::optimizer].peak);
   expect("communication", predicted.communication, account[Category::communication].peak);
   if (bytes_sent) expect("bytes sent", predicted.bytes_sent, *bytes_sent);
   if (context().device().is_cpu()) return;
   const MemoryAccount host = context().host_allocator().account();
   expect("parameters on the host", predicted.host.parameters, host[Category::parameters].peak);
   expect("gradients on the host", predicted.host.gradients, host[Category::gradients].peak);
+  expect("optimizer on the host", predicted.host.optimizer, host[Category::optimizer].peak);
 }
 
-/// Rank 0's results. `findings` gets what differs from the footprint.
+/// Whether a parameter is in the group of AdamW.
+inline bool is_of_adamw(const std::string& name) {
+  return name.ends_with("bias") || name.starts_with("norm") || name == "table";
+}
+
+constexpr double kToyEma = 0.75;
+
+inline std::vector<OptimizerGroups::Group> toy_groups(const std::vector<Shard>& shards) {
+  std::vector<ParameterShard> adamw, sgd;
+  for (ParameterShard& shard : shards_for_optimizer(shards)) {
+    (is_of_adamw(shard.name) ? adamw : sgd).push_back(std::move(shard));
+  }
+  std::vector<OptimizerGroups::Group> groups(2);
+  groups[0].optimizer = std::make_unique<AdamW>(std::move(adamw));
+  groups[1].optimizer = std::make_unique<Sgd>(std::move(sgd), SgdOptions{.momentum = 0.9});
+  return groups;
+}
+
+inline StateBytes toy_state(const Strategy& strategy) {
+  std::map<std::string, std::int64_t> bytes;
+  for (const Parameter& parameter : strategy.parameters()) {
+    bytes[parameter.name()] = 4 + (is_of_adamw(parameter.name()) ? 8 : 4);
+  }
+  return bytes;
+}
+
+/// Rank 0's results. `findings` gets the differences from the footprint.
 inline Trained train(const ToyRun& run, const ShardingOptions& options, Findings& findings) {
   Trained result;
   on_ranks(run.ranks, [&](Communicator& world) {
     ToyNet net(run.layers, /*checkpointing=*/false, run.tied, run.mixtures);
     if (run.prepare) run.prepare(net);
-    const ToyTraining training{.steps = run.steps, .matrix_dtype = options.matrix_dtype};
     const auto strategy = make_strategy(net.units, options, 3, &world);
+    std::optional<OptimizerGroups> optimizer;
+    if (run.groups) optimizer.emplace(toy_groups(strategy->shards()), kToyEma);
+    const ToyTraining training{.steps = run.steps,
+                               .learning_rate = run.groups ? 0.05 : 0.5,
+                               .optimizer = optimizer ? &*optimizer : nullptr};
     const Stream& stream = context().side_stream("communication");
     if (run.before_steps) run.before_steps(world.rank());
     // Rows on their way to experts are not part of the footprint.
-    const auto bytes_sent = [&] { return world.bytes_sent() - strategy->expert_bytes_sent(); };
+    const auto bytes_sent = [&] {
+      return world.bytes_sent() - world.bytes_sent(Collective::all_to_all);
+    };
     Trained trained;
     std::int64_t sent = 0;
     for (int step = 0; step < run.steps; ++step) {
@@ -71,7 +110,8 @@ inline Trained train(const ToyRun& run, const ShardingOptions& options, Findings
     stream.synchronize();
     std::optional<std::int64_t> sent_by_step = bytes_sent() - sent;
     if (run.evaluates) sent_by_step.reset();  // it found other buckets in the slots
-    expect_footprint(strategy->plan(), world, sent_by_step, findings);
+    const StateBytes state = run.groups ? toy_state(*strategy) : 0;
+    expect_footprint(strategy->plan(), world, state, sent_by_step, findings);
     training.collect_weights(*strategy, trained);
     if (world.rank() == 0) result = trained;
   });

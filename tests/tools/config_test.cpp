@@ -326,12 +326,27 @@ TEST_CASE("steps to profile are a first and a last one, at most 100") {
   }
 }
 
+TEST_CASE("a schedule's table is a list of steps and factors") {
+  const Config config = parse("optimizer:\n  table:\n    - [1, 1]\n    - [100, 0.5]\n");
+  CHECK(config.optimizer.table == std::vector<ScheduleStage>{{1, 1.0}, {100, 0.5}});
+  CHECK(parse("", {"optimizer.table=[[1, 1], [100, 5e-1]]"}).optimizer.table ==
+        config.optimizer.table);
+  CHECK(parse(to_yaml(config)).optimizer.table == config.optimizer.table);
+  CHECK(parse("optimizer: {table: }").optimizer.table.empty());
+  CHECK(error_of("optimizer:\n  table:\n    - [1, 1]\n    - [1, 2]\n") ==
+        "run.yaml:4: optimizer.table: the steps of a table rise; 1 follows 1");
+  CHECK_THAT(error_of("optimizer:\n  table:\n    - [0, 1]\n"), Contains("a step from 1 on"));
+  CHECK_THAT(error_of("optimizer:\n  table:\n    - 3\n"), Contains("[step, factor]"));
+  CHECK_THAT(error_of("", {"optimizer.table=3"}), Contains("optimizer.table: expected a list of"));
+}
+
 TEST_CASE("a written configuration reads back to the same values") {
   const Config config =
       parse("", {"model.dropout=0.1", "optimizer.learning_rate=0.00029999999999",
                  "data.train=a: b # c.bin", "data.val=é \"quoted\" \\ x", "train.dir= spaces ",
                  "train.profile=3-5", "train.seed=123456789", "optimizer.nesterov=true",
-                 "optimizer.name=sgd"});
+                 "optimizer.name=sgd", "optimizer.table=[[2, 0.5]]",
+                 "optimizer.groups=[{match: '*.a', table: [[3, 1]], frozen: false}]"});
   REQUIRE(values_of(parse(to_yaml(config))) == values_of(config));
   REQUIRE(values_of(config) != values_of(Config()));
 }

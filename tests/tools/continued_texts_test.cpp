@@ -1,4 +1,4 @@
-// Samples and questions during training: what they show, and that the run keeps its bits.
+// Samples and questions during training: their texts and answers, and that the run keeps its bits.
 #include "tools/train/continued_texts.h"
 
 #include <catch2/catch.hpp>

@@ -115,6 +115,14 @@ TEST_CASE("graph: a mixture of experts moves its biases between the launches") {
   });
 }
 
+TEST_CASE("graph: every group of the optimizer has its learning rate") {
+  check_same_bits([](Config& config) {
+    config.optimizer.groups = {
+        {.match = "matrices", .keys = {{"name", "sgd"}, {"momentum", "0.9"}}},
+        {.match = "tables", .keys = {{"learning_rate_factor", "0.5"}, {"warmup_steps", "0"}}}};
+  });
+}
+
 TEST_CASE("graph: momentum begins at the first update") {
   check_same_bits([](Config& config) {
     config.optimizer.name = OptimizerKind::sgd;

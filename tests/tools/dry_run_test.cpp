@@ -182,6 +182,14 @@ TEST_CASE("dry run: checkpointing, accumulation, documents and options of traini
       config.optimizer.master_dtype = DType::bf16;
       config.sharding.offload = Offload::optimizer;
     });
+    varied("groups of the optimizer and an average, offloaded", 2, [](Config& config) {
+      config.sharding.strategy = StrategyKind::zero1;
+      config.sharding.offload = Offload::optimizer;
+      config.train.ema = 0.9;
+      config.optimizer.groups = {
+          {.match = "matrices", .keys = {{"name", "sgd"}, {"momentum", "0.9"}}},
+          {.match = "vectors", .keys = {{"state_dtype", "bf16"}}}};
+    });
     varied("offloading", 2, [](Config& config) { config.sharding.offload = Offload::all; });
   }
 }

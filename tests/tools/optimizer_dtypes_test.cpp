@@ -113,13 +113,18 @@ TEST_CASE("bf16 masters learn as f32 masters do") {
 
 TEST_CASE("another seed rounds equal masters to other neighbours") {
   const test::Rank rank;
-  const auto updated = [](std::uint64_t seed) {
-    const Tensor master = test::normal_tensor({1000}, DType::bf16, "w");
-    const Shard shard{.parameter = Parameter("w", {1000}, {}),
-                      .data = master,
-                      .gradient = test::normal_tensor({1000}, DType::f32, "g")};
-    make_optimizer({}, {shard}, seed)->step(1e-4);
-    return test::to_doubles(master);
+  const auto updated = [](std::int64_t seed) {
+    Config config = tiny(DType::bf16, DType::bf16, DType::bf16);
+    config.train.seed = seed;
+    const auto model = make_model(resolve(config));
+    const Parameter parameter = parameters_of(*model).front();
+    const Shape shape = parameter.shape();
+    const Shard shard{.parameter = parameter,
+                      .data = test::normal_tensor(shape, DType::bf16, "w"),
+                      .gradient = test::normal_tensor(shape, DType::f32, "g")};
+    OptimizerGroups(make_optimizers(config, *model, {shard}), /*ema_decay=*/0.0)
+        .step(std::vector{1e-4});
+    return test::to_doubles(shard.data);
   };
   CHECK(updated(1) == updated(1));
   CHECK(updated(1) != updated(2));

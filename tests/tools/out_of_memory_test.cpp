@@ -1,4 +1,4 @@
-// A program that has too little memory says what needs less, and that fits.
+// A program that has too little memory names settings that need less, and they fit.
 #include <sys/resource.h>
 #include <unistd.h>
 

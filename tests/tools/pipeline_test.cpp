@@ -334,7 +334,7 @@ TEST_CASE("a pipeline trains what is not frozen, and sends no gradients below") 
   const auto sent = [](const Config& one) {
     const ResolvedConfig run = resolve(one);
     const Plan plan = make_plan(make_model(run)->units(), run.sharding, {.ranks = 4});
-    return footprint_of(plan, /*rank=*/1, /*optimizer_bytes=*/0).bytes_sent;
+    return footprint_of(plan, /*rank=*/1, /*state=*/0).bytes_sent;
   };
   Config trained = config;
   trained.model.frozen.clear();

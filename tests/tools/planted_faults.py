@@ -42,11 +42,66 @@ FAULTS = {
     },
     ("tools/train/optimizer.cpp", "optimizer_dtypes"): {
         "moments are predicted in f32": (
-            "return 2 * static_cast<std::int64_t>(size_of(config.state_dtype));",
-            "return 2 * kF32;"),
+            "return average + 2 * static_cast<std::int64_t>(size_of(settings.state_dtype));",
+            "return average + 2 * kF32;"),
         "the seed of the run does not round": (
-            ".seed = seed",
-            ".seed = 0 * seed"),
+            ".seed = seed}",
+            ".seed = 0 * seed}"),
+    },
+    ("optim/groups.cpp", "session"): {
+        "every group has the first learning rate": (
+            "step(learning_rates[i], gradient_scale);",
+            "step(learning_rates[0], gradient_scale);"),
+        "a skipped step is reported to the first group alone": (
+            "  for (const Group& group : groups_) group.optimizer->step_was_skipped();\n",
+            "  groups_.front().optimizer->step_was_skipped();\n"),
+    },
+    ("optim/groups.cpp", "resume"): {
+        "the number of updates is restored for the first group alone": (
+            "  for (const Group& group : groups_) group.optimizer->set_steps(steps);\n",
+            "  groups_.front().optimizer->set_steps(steps);\n"),
+    },
+    ("tools/train/optimizer.cpp", "optimizer_groups"): {
+        "all groups have the state of the section's rule": (
+            "state_bytes_per_element(groups.of(parameter).settings, config.train);",
+            "state_bytes_per_element(config.optimizer, config.train);"),
+        "norms and biases of a group decay": (
+            "    mine.decay = groups.decays(shard.parameter);\n",
+            "    mine.decay = groups.of(shard.parameter).listed || mine.decay;\n"),
+    },
+    ("tools/train/parameter_groups.cpp", "optimizer_groups"): {
+        "the head is no table": (
+            "ends.push_back(model.units().back().get());",
+            ";"),
+        "the last block of a model with tied tables is a table": (
+            "if (!ends.front()->at_both_ends()) ends",
+            "ends"),
+        "the last group that matches has a parameter": (
+            "    const auto first = std::find_if(groups.begin(), groups.end(),",
+            "    const auto first = std::find_if(groups.begin() + 1, groups.end(),"),
+    },
+    ("optim/ema.cpp", "ema"): {
+        "an update that was skipped moves the average": (
+            "scale(minus.tensor, of_update.tensor, 0.0);",
+            "scale(minus.tensor, minus_one_, 0.0);"),
+        "the average begins at zero": (
+            "      average.copy_from(shard.data);\n",
+            "      average.zero();\n"),
+    },
+    ("tools/train/session.cpp", "ema"): {
+        "the weights are lost to an evaluation of the average": (
+            "    for (const auto& [master, values] : kept) write(master, values);\n",
+            ""),
+    },
+    ("tools/train/run_state.cpp", "ema"): {
+        "an export of the average has the weights": (
+            'read_tensor(reader, averaged ? name + ".ema" : name, shard, shard.data);',
+            "read_tensor(reader, name, shard, shard.data);"),
+    },
+    ("tools/config/optimizer_groups.cpp", "optimizer_groups"): {
+        "the factor of the learning rate is not used": (
+            "  draft.settings.learning_rate *= draft.learning_rate_factor;\n",
+            ""),
     },
     ("kernels/grouped_matmul/cpu.cpp", "calculator"): {
         "a dry run reads the offsets of experts": (
@@ -202,10 +257,10 @@ FAULTS = {
             "if (text[i] == '_' &&",
             "if (text[i] == '-' &&"),
     },
-    ("tools/config/parse.cpp", "synonyms"): {
+    ("tools/config/read_key.cpp", "synonyms"): {
         "a hint for a value is not tried": (
-            "key->parse(other->substr(0, other->find(' ')));",
-            "key->parse(*other);"),
+            "key.parse(other->substr(0, other->find(' ')));",
+            "key.parse(*other);"),
     },
     ("tools/train/run_folder.cpp", "run_folder"): {
         "a folder's name may be too long": (
@@ -457,9 +512,6 @@ FAULTS = {
         "the last part of an epoch is no step": (
             "ceil_div(epochs * samples, run.config.data.batch_size);",
             "epochs * samples / run.config.data.batch_size;"),
-        "the schedule does not know the epochs": (
-            "  run.schedule.total_steps = run.config.train.steps;\n",
-            ""),
         "rows per rank are rows of all ranks": (
             "config.data.batch_size = rows * batch_ranks(config, ranks);",
             "config.data.batch_size = rows + 0 * ranks;"),
@@ -685,8 +737,8 @@ FAULTS = {
             "{.max_norm = run_.config.optimizer.clip_norm,",
             "{.max_norm = run_.config.optimizer.clip_norm * numbers.loss_scale,"),
         "the learning rate of step s is that of step s + 1": (
-            "learning_rate_at(run_.schedule, step - 1)",
-            "learning_rate_at(run_.schedule, step)"),
+            "optimizer_->learning_rates(step - 1)",
+            "optimizer_->learning_rates(step)"),
         "the loss is divided by all targets, valid or not": (
             "const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);",
             "const std::int64_t targets =\n"
@@ -799,8 +851,8 @@ FAULTS = {
     },
     ("tools/export/export.cpp", "export"): {
         "an export does not say that it leaves out biases": (
-            "[](float b) { return b != 0.0f; }",
-            "[](float) { return false; }"),
+            "[](float b) { return b == 0.0f; }",
+            "[](float) { return true; }"),
         "export fills files beyond their most bytes": (
             "bytes + more > options.file_bytes",
             "bytes > options.file_bytes"),
@@ -810,6 +862,47 @@ FAULTS = {
         "export writes over a model": (
             "  check_empty(options.out);\n",
             "  check_empty(options.out / \"model\");\n"),
+    },
+    ("tools/export/gguf.cpp", "gguf"): {
+        "Llama's rotated channels stay half a head apart": (
+            "(i < half ? 2 * i : 2 * (i - half) + 1)",
+            "i"),
+        "GPT-2's matrices are not transposed": (
+            "out[layout.transposed ? c * rows + r : row * columns + c]",
+            "out[row * columns + c]"),
+        "rows of any length are cut into blocks of 32": (
+            "type = GgufType::f16;",
+            "type = GgufType::q8_0;"),
+    },
+    ("tools/export/gguf_file.cpp", "gguf"): {
+        "a tensor's data begins where the last one ends": (
+            "    offset += aligned(bytes_of(info));\n",
+            "    offset += bytes_of(info);\n"),
+        "sizes are in the order of the shape": (
+            "for (int d = rank - 1; d >= 0; --d) put(",
+            "for (int d = 0; d < rank; ++d) put("),
+        "a block's factor is that of 128 steps": (
+            "largest / 127.0f;",
+            "largest / 128.0f;"),
+    },
+    ("tools/export/gguf_model.cpp", "gguf"): {
+        "gates and their factors are exchanged": (
+            "(i % 2 == 0 ? gates : ups)",
+            "(i % 2 == 1 ? gates : ups)"),
+        "the keys are paired by the number of queries": (
+            "{.paired_heads = config->kv_heads};",
+            "{.paired_heads = config->heads};"),
+        "a router is as narrow as the experts": (
+            " ||\n                   written.ends_with(\"ffn_gate_inp\")",
+            ""),
+    },
+    ("tools/export/gguf_tokenizer.cpp", "gguf"): {
+        "a tokenizer may have more tokens than the model": (
+            "id < tokens.spellings.size(),",
+            "id < tokens.spellings.max_size(),"),
+        "a token that ends a text is plain": (
+            "? kControl : kUserDefined",
+            "? kNormal : kUserDefined"),
     },
     ("sharding/plan/held_part.cpp", "reshard"): {
         "a rank's rows of a divided parameter begin where the first rank's do": (
@@ -1143,6 +1236,18 @@ FAULTS = {
     },
 }
 
+# Tests of optim/.
+OPTIM_FAULTS = {
+    ("optim/schedule.cpp", "schedule"): {
+        "a stage of a table begins a step late": (
+            "if (stage.step <= step + 1)",
+            "if (stage.step <= step)"),
+        "the shape sqrt is that of the rest": (
+            "return 1.0 - std::sqrt(progress);",
+            "return std::sqrt(1.0 - progress);"),
+    },
+}
+
 # ---- steps as CUDA graphs, on the emulated GPU
 GRAPH_FAULTS = {
     ("tools/train/session.cpp", "cuda_graph"): {
@@ -1152,8 +1257,8 @@ GRAPH_FAULTS = {
     },
     ("kernels/adamw/cuda.cu", "cuda_graph"): {
         "a graph keeps the learning rate of its capture": (
-            "    now.learning_rate = numbers.learning_rate;\n",
-            "    now.learning_rate += 0.0 * numbers.learning_rate;\n"),
+            "    now.learning_rate = numbers.learning_rates.at(settings.optimizer);\n",
+            "    now.learning_rate += 0.0 * numbers.learning_rates.at(settings.optimizer);\n"),
     },
     ("models/layers.cpp", "cuda_graph"): {
         "a graph keeps the mask of its capture": (
@@ -1250,6 +1355,7 @@ GPU_FAULTS = {
 }
 
 BATCHES = [
+    planting.Batch(planting.faults_of(OPTIM_FAULTS, "test_optim_"), folder="build/planted_faults", preset="release"),
     planting.Batch(planting.faults_of(FAULTS, "test_tools_"), folder="build/planted_faults", preset="release"),
     planting.Batch(planting.faults_of({**GRAPH_FAULTS, **GPU_FAULTS}, "test_tools_"),
                    folder="build-emulated/planted_faults", preset="emulated")]

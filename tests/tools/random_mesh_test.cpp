@@ -16,6 +16,7 @@
 #include "runtime/random.h"
 #include "tests/support/device.h"
 #include "tests/tools/sessions.h"
+#include "tools/config/optimizer_groups.h"
 #include "tools/config/sharding_options.h"
 
 namespace tessera {
@@ -68,19 +69,25 @@ struct Case {
     if (mesh().grid > 0) sharding.tensor_parallel = sharding.context_parallel = 1;
     return fewer;
   }
+  std::string groups_text() const {
+    std::vector<OptimizerGroupConfig> groups = config.optimizer.groups;
+    return optimizer_groups_key(groups).text();
+  }
   std::string name() const {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
-        "expert {} ({}, {}) {}, masters {}, moments {}, micro-batches {} reduced by {}, balance "
-        "{}{}",
+        "expert {} ({}, {}) {}, masters {}, moments {}, groups {}, ema {}, micro-batches {} "
+        "reduced by {}, "
+        "balance {}{}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
         mesh().tensor_parallel, enum_name(mesh().tensor_exchange), mesh().expert_parallel,
         enum_name(mesh().expert_sums), enum_name(mesh().expert_copies),
         name_of(config.runtime.compute_dtype), name_of(config.optimizer.master_dtype),
-        name_of(config.optimizer.state_dtype), config.data.accumulation_steps,
-        enum_name(mesh().reduce), config.moe.balance ? enum_name(*config.moe.balance) : "auto",
+        name_of(config.optimizer.state_dtype), groups_text(), config.train.ema,
+        config.data.accumulation_steps, enum_name(mesh().reduce),
+        config.moe.balance ? enum_name(*config.moe.balance) : "auto",
         documents ? " documents" : "");
   }
 };
@@ -106,6 +113,25 @@ void draw_schedule(Draws& draws, Config& config, bool can_reduce_once) {
       mesh.pipeline_schedule = PipelineSchedule::gpipe;
     }
   }
+}
+
+/// Groups of the optimizer with other state.
+void draw_groups(Draws& draws, Config& config) {
+  OptimizerConfig& optimizer = config.optimizer;
+  // SGD does not round at random.
+  const bool rounds = optimizer.master_dtype == DType::bf16 || optimizer.state_dtype == DType::bf16;
+  const OptimizerGroupConfig sgd = {
+      .match = draws.one_of({"vectors", "tables", "matrices", "*.0.*", "*.weight"}),
+      .keys = {{"name", "sgd"}, {"momentum", draws.one_of({"0", "0.9"})}}};
+  const OptimizerGroupConfig adamw = {
+      .match = draws.one_of({"*.1.*", "matrices, tables", "*.0.*weight"}),
+      .keys = {{"learning_rate_factor", "0.5"},
+               {"state_dtype", draws.one_of({"f32", "bf16"})},
+               {"weight_decay", "0.2"}}};
+  if (draws.coin()) return;
+  if (!rounds) optimizer.groups.push_back(sgd);
+  const bool has_all = !rounds && (sgd.match == "*.weight" || sgd.match == "*.0.*");
+  if (!has_all) optimizer.groups.push_back(adamw);
 }
 
 Case draw(std::uint64_t number) {
@@ -175,6 +201,8 @@ Case draw(std::uint64_t number) {
     config.moe.loss_coefficient = 0.5;
   }
   if (draws.coin()) mesh.tensor_exchange = RowExchange::by_rank;
+  draw_groups(draws, config);
+  if (draws.coin()) config.train.ema = 0.75;
   return drawn;
 }
 
@@ -197,7 +225,7 @@ bool same_router_losses(const Case& drawn, const TrainedSession& found,
              : a == b;
 }
 
-/// Empty, or what differs.
+/// Empty, or the differences.
 std::string difference(const Case& drawn, std::uint64_t delay_seed) {
   Findings findings;
   const TrainedSession found = train(drawn, {.findings = &findings, .delay_seed = delay_seed});

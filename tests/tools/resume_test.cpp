@@ -86,14 +86,24 @@ TEST_CASE("a continued run has the bits of an uninterrupted one", "[cpu]") {
     config.optimizer.name = OptimizerKind::sgd;
     config.optimizer.momentum = 0.9;
   }
-  SECTION("f16, while the loss scale falls") {
+  SECTION("f16, while the loss scale falls, with groups") {
     config.runtime.compute_dtype = DType::f16;
+    config.optimizer.groups = {
+        {.match = "matrices", .keys = {{"name", "sgd"}, {"momentum", "0.9"}}},
+        {.match = "*.ln_f.*", .keys = {{"frozen", "true"}}},
+        {.match = "vectors", .keys = {{"state_dtype", "bf16"}, {"warmup_steps", "2"}}}};
   }
   SECTION("bf16 masters and moments, by fsdp on two ranks") {
     config.runtime.compute_dtype = DType::bf16;
     config.optimizer.master_dtype = DType::bf16;
     config.optimizer.state_dtype = DType::bf16;
     config.sharding.strategy = StrategyKind::fsdp;
+    config.runtime.ranks = 2;
+  }
+  SECTION("an average of the weights, by zero1 on two ranks") {
+    config.train.ema = 0.9;
+    config.train.evaluate_ema = true;
+    config.sharding.strategy = StrategyKind::zero1;
     config.runtime.ranks = 2;
   }
   SECTION("bf16 with frozen parameters") {
@@ -207,12 +217,23 @@ TEST_CASE("a key that may not change is named with both values", "[cpu]") {
   };
   refused([](Config& c) { c.model.layers = 3; }, "model.layers is '3', but '2' in");
   refused([](Config& c) { c.data.batch_size = 8; }, "data.batch_size is '8', but '4' in");
+  refused([](Config& c) { c.train.ema = 0.9; }, "train.ema is '0.9', but '0' in");
   refused([](Config& c) { c.train.seed = 9; }, "train.seed is '9', but '1' in");
   refused([](Config& c) { c.optimizer.learning_rate = 1; }, "optimizer.learning_rate is '1', but");
   refused([](Config& c) { c.optimizer.master_dtype = DType::bf16; },
           "optimizer.master_dtype is 'bf16', but 'f32' in");
   refused([](Config& c) { c.optimizer.state_dtype = DType::bf16; },
           "optimizer.state_dtype is 'bf16', but 'f32' in");
+  refused(
+      [](Config& c) {
+        c.optimizer.groups = {{.match = "tables", .keys = {{"beta2", "0.9"}}}};
+      },
+      "optimizer.groups is '[{match: \"tables\", beta2: 0.9}]', but '' in");
+  refused(
+      [](Config& c) {
+        c.optimizer.groups = {{.match = "tables", .keys = {{"frozen", "true"}}}};
+      },
+      "optimizer.groups is '[{match: \"tables\", frozen: true}]', but '' in");
   refused([](Config& c) { c.data.val.clear(); }, "data.val is '', but");
   Config shorter = good;
   shorter.train.steps = 7;

@@ -102,10 +102,16 @@ class Reference {
       for (const double g : values) squares += g * g;
     }
     const double norm = std::sqrt(squares);
-    const double rate = learning_rate(step);
-    if (update) apply(gradients, norm, rate);
-    return {mean, norm, rate};
+    if (update) apply(gradients, norm, step);
+    return {mean, norm, learning_rate(config_.optimizer, step)};
   }
+
+  /// The settings of a parameter; its weight_decay is the one that acts.
+  std::function<OptimizerConfig(const Parameter&)> settings = [this](const Parameter& parameter) {
+    OptimizerConfig o = config_.optimizer;
+    if (parameter.shape().rank() < 2) o.weight_decay = 0.0;  // norms and biases do not decay
+    return o;
+  };
 
   void set_weights(const Values& weights) {
     weights_ = initial_ = weights;
@@ -114,8 +120,7 @@ class Reference {
 
  private:
   /// Steps are counted from 1. The warm-up ends at the peak, at step `warmup`.
-  double learning_rate(std::int64_t step) const {
-    const OptimizerConfig& o = config_.optimizer;
+  double learning_rate(const OptimizerConfig& o, std::int64_t step) const {
     const auto s = static_cast<double>(step);
     const auto warmup = static_cast<double>(o.warmup_steps);
     if (s <= warmup) return o.learning_rate * s / warmup;
@@ -129,14 +134,15 @@ class Reference {
     return floor + (o.learning_rate - floor) * height;
   }
 
-  void apply(const Values& gradients, double norm, double rate) {
-    const OptimizerConfig& o = config_.optimizer;
-    const double clip = o.clip_norm > 0.0 && norm > o.clip_norm ? o.clip_norm / norm : 1.0;
+  void apply(const Values& gradients, double norm, std::int64_t step) {
+    const double most = config_.optimizer.clip_norm;
+    const double clip = most > 0.0 && norm > most ? most / norm : 1.0;
     ++updates_;
     for (const Shard& shard : strategy_->shards()) {
       const std::string& name = shard.parameter.name();
-      const bool matrix = shard.parameter.shape().rank() >= 2;  // norms and biases do not decay
-      const double decay = matrix ? o.weight_decay : 0.0;
+      const OptimizerConfig o = settings(shard.parameter);
+      const double decay = o.weight_decay;
+      const double rate = learning_rate(o, step);
       std::vector<double>& w = weights_[name];
       std::vector<double>& m = first_[name];
       std::vector<double>& v = second_[name];
@@ -222,10 +228,13 @@ Config small(const std::string& strategy, std::int64_t accumulation_steps) {
   return config;
 }
 
-void check_against_reference(const Config& config, int ranks, double tolerance) {
+void check_against_reference(
+    const Config& config, int ranks, double tolerance,
+    const std::function<OptimizerConfig(const Parameter&)>& settings = {}) {
   const Trained found = train_session(config, ranks);
   run_ranks({.ranks = 1, .threads = 1}, [&](Communicator&) {
     Reference reference(config);
+    if (settings) reference.settings = settings;
     for (std::int64_t step = 1; step <= config.train.steps; ++step) {
       CAPTURE(step);
       const ReferenceStep expected = reference.step(step);
@@ -270,6 +279,52 @@ TEST_CASE("session: sgd with Nesterov's momentum, constant, clipped, by zero2 on
   config.optimizer.clip_norm = 0.2;
   config.sharding.activation_checkpointing = {.first = 0, .every = 1};
   check_against_reference(config, 4, 1e-5);
+}
+
+TEST_CASE("session: groups of adamw and sgd, by fsdp on two ranks and by flat zero1 on three") {
+  Config config = small("single", 1);
+  config.train.steps = 10;
+  config.data.batch_size = 6;
+  config.optimizer.learning_rate = 3e-3;
+  config.optimizer.warmup_steps = 2;
+  config.optimizer.clip_norm = 0.5;
+  config.optimizer.groups = {{.match = "*.h.1.mlp.c_fc.*, *.ln_?.weight",
+                              .keys = {{"name", "sgd"},
+                                       {"learning_rate", "0.05"},
+                                       {"schedule", "constant"},
+                                       {"momentum", "0.9"},
+                                       {"weight_decay", "0.2"}}},
+                             {.match = "tables",
+                              .keys = {{"learning_rate_factor", "0.5"},
+                                       {"beta1", "0.8"},
+                                       {"beta2", "0.9"},
+                                       {"schedule", "linear"}}},
+                             {.match = "*.h.0.*", .keys = {{"warmup_steps", "4"}}}};
+  const auto settings = [&](const Parameter& parameter) {
+    OptimizerConfig o = config.optimizer;
+    const std::string& name = parameter.name();
+    const bool vector = parameter.shape().rank() < 2;
+    if (vector) o.weight_decay = 0.0;
+    const bool norm = name.ends_with("ln_1.weight") || name.ends_with("ln_2.weight") ||
+                      name.ends_with("ln_f.weight");
+    if (norm || name.find("h.1.mlp.c_fc") != name.npos) {
+      o.name = OptimizerKind::sgd;
+      o.learning_rate = 0.05;
+      o.schedule = ScheduleKind::constant;
+      o.momentum = 0.9;
+      o.weight_decay = 0.2;  // of norms and biases, too
+    } else if (name == "transformer.wte.weight" || name == "transformer.wpe.weight") {
+      o.learning_rate *= 0.5;
+      o.beta1 = 0.8;
+      o.beta2 = 0.9;
+      o.schedule = ScheduleKind::linear;
+    } else if (name.find(".h.0.") != name.npos) {
+      o.warmup_steps = 4;
+    }
+    return o;
+  };
+  check_against_reference(variant_of(config, "fsdp"), 2, 1e-5, settings);
+  check_against_reference(variant_of(config, "zero1"), 3, 1e-5, settings);
 }
 
 TEST_CASE("session: f16 clips the unscaled gradient") {

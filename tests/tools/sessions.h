@@ -97,7 +97,7 @@ struct Steps {
 inline void expect_footprint(const Config& config, TrainingSession& session, int rank,
                              std::int64_t bytes_sent, Findings& findings) {
   const Footprint predicted =
-      footprint_of(session.strategy().plan(), rank, optimizer_bytes_per_element(config.optimizer));
+      footprint_of(session.strategy().plan(), rank, state_bytes(config, session.model()));
   const Footprint measured = measured_footprint(context().allocator().account(), bytes_sent);
   const std::string wrong =
       error_of([&] { check_footprint(predicted, measured, fmt::format("rank {}", rank)); });
@@ -127,6 +127,10 @@ inline TrainedSession train_session(const Config& config, int ranks, const Steps
     }
     if (steps.evaluated_rows > 0) {
       mine.losses.push_back(session.evaluate(steps.evaluated_rows, steps.source.value_or(random)));
+    }
+    if (config.train.ema > 0.0) {
+      mine.losses.push_back(
+          session.evaluate_ema(config.data.batch_size, steps.source.value_or(random)));
     }
     mine.weights = weights_of(session);
     if (world.rank() == 0) trained = mine;

@@ -11,7 +11,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Files that must be there in the end.
 RESULTS = ["runs/mine/model/model.safetensors", "runs/faster/model/config.json", "runs/sharded/log.txt", "report.html",
-           "exported/model.safetensors", "runs/tuned/model/tokenizer.json", "runs/mine/step-000060/manifest.json"]
+           "exported/model.safetensors", "mine.gguf", "runs/tuned/model/tokenizer.json", "runs/mine/step-000060/manifest.json"]
 # Texts that the output of the commands must contain.
 PRINTED = ["tokens to train on", "fsdp", "resume   after step 40", "validation loss", "bits per byte", "The "]
 

@@ -94,7 +94,7 @@ class Trial {
       if (config_.runtime.pin) core_ = bind_workers_of_rank(world);
       session_.emplace(resolve(config_), world);
       predicted_ = footprint_of(session_->strategy().plan(), world.rank(),
-                                optimizer_bytes_per_element(config_.optimizer));
+                                state_bytes(config_, session_->model()));
       communication_stream().synchronize();
     });
   }

@@ -67,7 +67,7 @@ fs::path consolidate_checkpoint(const fs::path& path, const fs::path& out) {
   return target;
 }
 
-void export_checkpoint(const fs::path& path, const fs::path& out) {
+void export_checkpoint(const fs::path& path, const fs::path& out, bool ema) {
   CheckpointReader reader(checkpoints_at(path).back().path);
   check(!fs::exists(out / kModelFile), "{} holds a model; choose another folder", out.string());
   RankContext context;
@@ -75,7 +75,9 @@ void export_checkpoint(const fs::path& path, const fs::path& out) {
   const nlohmann::json config = parse_json(reader.text(kModelFile));
   const auto model = make_model(family_of(config).config_from(config));
   const auto strategy = make_single_strategy(model->units(), 0);
-  strategy->write_masters([&] { read_parameters(reader, strategy->shards()); });
+  strategy->write_masters([&] {
+    ema ? read_averages(reader, strategy->shards()) : read_parameters(reader, strategy->shards());
+  });
   if (Routers* const routers = model->routers()) restore_routers(reader.manifest(), *routers);
   save_pretrained(out, *model, *strategy);
   const std::set<std::string> own = {kConfigFile, kModelFile};

@@ -13,7 +13,9 @@ std::filesystem::path consolidate_checkpoint(const std::filesystem::path& path,
                                              const std::filesystem::path& out);
 
 /// Writes the model of the newest checkpoint at `path` as a folder that Transformers loads, with its
-/// tokenizer. Raises Error if `out` holds a model, or if a byte that was read is damaged.
-void export_checkpoint(const std::filesystem::path& path, const std::filesystem::path& out);
+/// tokenizer. `ema`: the averages of train.ema instead of the weights. Raises Error if `out` holds a model, if a
+/// byte that was read is damaged, or if there are no averages.
+void export_checkpoint(const std::filesystem::path& path, const std::filesystem::path& out,
+                       bool ema);
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "autograd/checkpointing.h"
 #include "kernels/attention/backend.h"
@@ -107,12 +108,22 @@ struct DataConfig {
   RowKind rows = RowKind::windows;
 };
 
+/// An entry of optimizer.groups. tools/config/optimizer_groups.h says what it means.
+struct OptimizerGroupConfig {
+  std::string match;
+  /// The other keys by their names, as texts: {"learning_rate", "0.001"}.
+  std::map<std::string, std::string> keys = {};
+  bool operator==(const OptimizerGroupConfig&) const = default;
+};
+
 struct OptimizerConfig {
   OptimizerKind name = OptimizerKind::adamw;
   double learning_rate = 1e-3;
   ScheduleKind schedule = ScheduleKind::cosine;
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;
+  DecayShape decay_shape = DecayShape::linear;
+  std::vector<ScheduleStage> table;
   double minimum_learning_rate_ratio = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -124,6 +135,8 @@ struct OptimizerConfig {
   /// f32 or bf16.
   DType master_dtype = DType::f32;
   DType state_dtype = DType::f32;
+  std::vector<OptimizerGroupConfig> groups;
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 struct ShardingConfig {
@@ -219,6 +232,9 @@ struct TrainConfig {
   OnNonfinite on_nonfinite = OnNonfinite::stop;
   /// Micro-batches of a step, on any number of ranks; 0: data.accumulation_steps on each.
   std::int64_t elastic = 0;
+  /// 0: no average.
+  double ema = 0.0;
+  bool evaluate_ema = false;
 };
 
 struct Config {

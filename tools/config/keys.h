@@ -11,7 +11,14 @@
 
 #include "tools/config/config.h"
 
+namespace YAML {
+class Node;
+}
+
 namespace tessera {
+
+/// The place of a node, for messages: "run.yaml:12: optimizer.groups".
+using NodePlace = std::function<std::string(const YAML::Node& node)>;
 
 /// One key and the field of a Config that it stands for.
 struct Key {
@@ -24,6 +31,9 @@ struct Key {
   /// The value as text that parse reads back to the same value.
   std::function<std::string()> text;
   std::string documentation;
+  /// Stores the value of a YAML list, or raises an Error that begins with the place of the node with the
+  /// mistake. Null: the key has no lists.
+  std::function<void(const YAML::Node& list, const NodePlace& place)> parse_list = {};
 
   std::string_view section() const;
 };

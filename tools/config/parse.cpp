@@ -11,31 +11,12 @@
 #include "runtime/check.h"
 #include "runtime/file.h"
 #include "runtime/json.h"
-#include "runtime/nearest.h"
 #include "tools/config/keys.h"
-#include "tools/config/synonyms.h"
+#include "tools/config/read_key.h"
 #include "tools/config/yaml_documents.h"
 
 namespace tessera {
 namespace {
-
-/// Advice after an unknown name.
-std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
-  if (const std::optional<std::string> synonym = key_synonym(name, candidates)) return *synonym;
-  const std::optional<std::string> nearest = nearest_name(name, candidates);
-  if (!nearest) return "`tessera config-reference` lists all keys";
-  if (*nearest != name) return fmt::format("did you mean '{}'?", *nearest);
-  // A key's full name in the place of a section.
-  const std::size_t dot = nearest->find('.');
-  return fmt::format("write '{}:' inside the section '{}:'", nearest->substr(dot + 1),
-                     nearest->substr(0, dot));
-}
-
-std::vector<std::string> names_of(const std::vector<Key>& keys) {
-  std::vector<std::string> names;
-  for (const Key& key : keys) names.push_back(key.name);
-  return names;
-}
 
 /// Whether a text has printable ASCII only, as every name has.
 bool is_printable(const std::string& text) {
@@ -53,31 +34,23 @@ struct Target {
 
   /// `place` is where the text was found: "run.yaml:12" or "command line".
   void set(const std::string& name, const std::string& text, const std::string& place) const {
+    read_key(find_key(keys, name, place), text, place);
+    config.places[name] = place;
+  }
+
+  /// False if there is no key of this name that has lists.
+  bool set_list(const std::string& name, const YAML::Node& list, const std::string& place,
+                const NodePlace& place_of) const {
     const auto key = std::find_if(keys.begin(), keys.end(),
                                   [&](const Key& candidate) { return candidate.name == name; });
-    if (key == keys.end()) {
-      fail("{}: unknown key '{}'; {}", place, name, did_you_mean(name, names_of(keys)));
-    }
-    if (!parse(*key, text, place)) {
-      const std::optional<std::string> other = value_synonym(text);
-      const bool helps = other && key->parse(other->substr(0, other->find(' ')));
-      fail("{}: {}: expected {}, got {}{}", place, name, key->expected, excerpt(text),
-           helps ? fmt::format("; write {}", *other) : "");
-    }
+    if (key == keys.end() || !key->parse_list) return false;
+    key->parse_list(list, place_of);
     config.places[name] = place;
+    return true;
   }
 
   Config& config;
   std::vector<Key> keys;
-
- private:
-  static bool parse(const Key& key, const std::string& text, const std::string& place) {
-    try {
-      return key.parse(text);
-    } catch (const Error& error) {
-      fail("{}: {}: {}", place, key.name, error.what());
-    }
-  }
 };
 
 /// Walks a YAML document and stores its values.
@@ -117,6 +90,9 @@ class DocumentReader {
     for (const auto& entry : values) {
       const std::string name = section + "." + name_of_entry(entry.first);
       check(seen.insert(name).second, "{}: key '{}' occurs twice", where(entry.first), name);
+      const auto place_of = [&](const YAML::Node& node) { return where(node) + ": " + name; };
+      const bool is_list = entry.second.IsSequence();
+      if (is_list && target_.set_list(name, entry.second, where(entry.first), place_of)) continue;
       check(entry.second.IsScalar() || entry.second.IsNull(), "{}: {}: expected one value, got {}",
             where(entry.first), name, kind_of(entry.second));
       // `val:` with nothing after it is the empty text.
@@ -214,7 +190,9 @@ std::string to_yaml(const Config& config) {
     for (const Key& key : keys) {
       if (key.section() != section.name) continue;
       const std::string leaf = key.name.substr(section.name.size() + 1);
-      emitter << YAML::Key << leaf << YAML::Value << key.text();
+      const std::string text = key.text();
+      emitter << YAML::Key << leaf << YAML::Value;
+      key.parse_list && !text.empty() ? emitter << YAML::Load(text) : emitter << text;
     }
     emitter << YAML::EndMap;
   }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "models/transformer_shape.h"
+#include "tools/config/optimizer_groups.h"
+#include "tools/config/schedule_table.h"
 
 namespace tessera {
 namespace {
@@ -38,6 +40,13 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
       whole_number_key("optimizer.decay_steps", optimizer.decay_steps, 0, kMostSteps,
                        "warmup_stable_decay: how many of the last steps decay. (linear and cosine "
                        "decay from the warm-up to the last step.)"),
+      choice_key("optimizer.decay_shape", optimizer.decay_shape,
+                 "warmup_stable_decay: the curve of the decay; `sqrt` is one minus the root of the "
+                 "part that is done."),
+      schedule_table_key("optimizer.table", optimizer.table,
+                         "table: from each step on, counted from 1, the learning rate is "
+                         "`optimizer.learning_rate` times the factor. A warm-up rises to "
+                         "`optimizer.learning_rate`."),
       number_key("optimizer.minimum_learning_rate_ratio", optimizer.minimum_learning_rate_ratio,
                  kShare, "Where the decay ends, as a fraction of `optimizer.learning_rate`."),
       number_key("optimizer.beta1", optimizer.beta1, kBelowOne,
@@ -47,7 +56,8 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
       number_key("optimizer.epsilon", optimizer.epsilon, kAboveZero,
                  "adamw: added to the root of the average of squared gradients."),
       number_key("optimizer.weight_decay", optimizer.weight_decay, kFromZero,
-                 "Weight decay (decoupled for adamw). Norms and biases never decay."),
+                 "Weight decay (decoupled for adamw). Norms and biases decay only in a group that "
+                 "gives it."),
       number_key("optimizer.momentum", optimizer.momentum, kBelowOne, "sgd: momentum."),
       flag_key("optimizer.nesterov", optimizer.nesterov, "sgd: Nesterov's form of the momentum."),
       number_key("optimizer.clip_norm", optimizer.clip_norm, kFromZero,
@@ -61,6 +71,7 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
       kept_dtype_key("optimizer.state_dtype", optimizer.state_dtype,
                      "adamw: the dtype of the two moments. `bf16` saves 4 bytes per parameter and "
                      "is rounded at random, too."),
+      optimizer_groups_key(optimizer.groups),
   };
 }
 
@@ -109,6 +120,13 @@ std::vector<Key> train_keys(TrainConfig& train) {
           "Checkpoints to keep. The last one with a finite gradient norm is kept, too."),
       whole_number_key("train.keep_every", train.keep_every, 0, kMostSteps,
                        "Also keep the checkpoints of steps that are a multiple of this; 0 = none."),
+      number_key(
+          "train.ema", train.ema, kBelowOne,
+          "Decay of an exponential moving average of the weights, such as 0.999: 4 bytes per "
+          "parameter, sharded and offloaded with the optimizer's state. Checkpoints hold it, "
+          "and `tessera export --ema` writes its model. 0 = none."),
+      flag_key("train.evaluate_ema", train.evaluate_ema,
+               "Every validation also measures the loss of the average."),
       text_key("train.resume", train.resume,
                "`auto` continues from the newest checkpoint in `train.dir`, if there is one; "
                "`never` starts again; a path names a checkpoint, or a run folder, to start from."),

@@ -1,7 +1,6 @@
 #include "tools/config/yaml_documents.h"
 
 #include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <sstream>
@@ -45,6 +44,10 @@ std::vector<YAML::Node> yaml_documents(const std::string& text, std::int64_t mos
         most == 1 ? "" : "s", limit + 1);
   check(counter.documents <= lines, "not valid YAML: more documents begin than there are lines");
   return YAML::LoadAll(text);
+}
+
+std::string place_in_text(const YAML::Node& node) {
+  return fmt::format("character {}", node.Mark().column + 1);  // yaml-cpp counts from 0
 }
 
 }  // namespace tessera

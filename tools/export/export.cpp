@@ -16,6 +16,7 @@
 #include "runtime/file.h"
 #include "runtime/json.h"
 #include "runtime/safetensors.h"
+#include "tools/checkpoint/convert.h"
 
 namespace tessera {
 namespace {
@@ -125,16 +126,6 @@ std::string torch_name(DType dtype) {
   }
 }
 
-bool has_router_biases(const LanguageModel& model) {
-  if (model.routers() == nullptr) return false;
-  for (const RouterBias& bias : model.routers()->biases()) {
-    if (std::any_of(bias.values.begin(), bias.values.end(), [](float b) { return b != 0.0f; })) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void write_config(const fs::path& folder, const LanguageModel& model, DType dtype,
                   const fs::path& out) {
   const nlohmann::json original = read_json_file(folder / "config.json");
@@ -167,10 +158,37 @@ std::string export_model(const ExportOptions& options) {
     }
   }
   write_config(folder, *model, written_dtype(parts[0][0].second, options), options.out);
-  if (!has_router_biases(*model)) return "";
-  return "the biases of the routers are left out, because Transformers has none in this model: it "
-         "will choose other experts. Train with moe.balance lagged or none for a model that it "
-         "computes alike";
+  return left_out(*model);
+}
+
+std::string left_out(const LanguageModel& model) {
+  if (model.routers() == nullptr) return "";
+  for (const RouterBias& bias : model.routers()->biases()) {
+    if (std::all_of(bias.values.begin(), bias.values.end(), [](float b) { return b == 0.0f; })) {
+      continue;
+    }
+    return "the biases of the routers are left out, because other programs have none in this "
+           "model: they "
+           "will choose other experts. Train with moe.balance lagged or none for a model that they "
+           "compute alike";
+  }
+  return "";
+}
+
+std::string export_averages(const fs::path& run, const fs::path& out,
+                            const std::function<std::string(const fs::path& model)>& write) {
+  fs::path whole = (out / "").parent_path();  // without a slash at its end
+  whole += ".whole";
+  check(!fs::exists(whole), "{} exists; remove it, it is written meanwhile", whole.string());
+  try {
+    export_checkpoint(run, whole, /*ema=*/true);
+    const std::string warning = write(whole);
+    fs::remove_all(whole);
+    return warning;
+  } catch (...) {
+    fs::remove_all(whole);
+    throw;
+  }
 }
 
 }  // namespace tessera

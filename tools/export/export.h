@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "models/language_model.h"
 #include "runtime/dtype.h"
 
 namespace tessera {
@@ -21,7 +23,7 @@ struct ExportOptions {
   std::int64_t file_bytes = 5'000'000'000;
 };
 
-/// Writes what AutoModelForCausalLM and AutoTokenizer load:
+/// Writes the files that AutoModelForCausalLM and AutoTokenizer load:
 ///
 ///   config.json                     in the dialect of Transformers 4.x, written last
 ///   model.safetensors               or model-00001-of-00003.safetensors, ... and
@@ -29,8 +31,16 @@ struct ExportOptions {
 ///   tokenizer.json, ...             files of the tokenizer and of generation, copied
 ///
 /// At most one tensor is in memory. Raises Error if the model cannot be read or `out` holds one.
-/// Returns a warning if Transformers will compute another model, else an empty text: it has no biases
-/// of Qwen3-MoE's routers, so they are left out.
+/// Returns left_out().
 std::string export_model(const ExportOptions& options);
+
+/// A warning if other programs have no place for a part of the model, else an empty text.
+std::string left_out(const LanguageModel& model);
+
+/// write(model) for a folder with the averages of train.ema as weights, which is "OUT.whole" and is removed then:
+/// those of the newest checkpoint at `run` (checkpoints_at). Returns its warning.
+std::string export_averages(
+    const std::filesystem::path& run, const std::filesystem::path& out,
+    const std::function<std::string(const std::filesystem::path& model)>& write);
 
 }  // namespace tessera

@@ -125,22 +125,21 @@ void run_stages(PlannedStrategy& figures, const ResolvedConfig& run, const Plan&
 }
 
 /// Without a time if a rank takes more than `bytes`.
-PlannedStrategy figures_of(const ResolvedConfig& run, const Plan& plan, const PlanOptions& options,
-                           std::optional<std::int64_t> bytes) {
+PlannedStrategy figures_of(const ResolvedConfig& run, const LanguageModel& model, const Plan& plan,
+                           const PlanOptions& options, std::optional<std::int64_t> bytes) {
   PlannedStrategy figures{.name = variant_name(run.sharding)};
   const int replicas = plan.mesh.size_along({"replica"}), shards = plan.mesh.size_along({"shard"});
   if (replicas > 1 && shards > 1) figures.mesh = fmt::format("{} x {}", replicas, shards);
-  figures.prediction =
-      predict(plan, ranks_per_node_of(options), optimizer_bytes_per_element(run.config.optimizer));
+  figures.prediction = predict(plan, ranks_per_node_of(options), state_bytes(run.config, model));
   if (bytes && figures.prediction.total.most > *bytes) return figures;
   run_stages(figures, run, plan, options, bytes);
   return figures;
 }
 
 /// With the bound of the peak.
-PlannedStrategy bounded_figures_of(const ResolvedConfig& run, const Plan& plan,
-                                   const PlanOptions& options) {
-  PlannedStrategy figures = figures_of(run, plan, options, {});
+PlannedStrategy bounded_figures_of(const ResolvedConfig& run, const LanguageModel& model,
+                                   const Plan& plan, const PlanOptions& options) {
+  PlannedStrategy figures = figures_of(run, model, plan, options, {});
   if (run.sharding.expert_parallel > 1) {
     const int fullest = figures.prediction.fullest_rank;
     figures.peak_at_most =
@@ -210,7 +209,7 @@ Config suited_to(const Config& config, const PlanOptions& options) {
 
 PlanFigures plan_figures(const Config& config, const PlanOptions& options) {
   PlanFigures all = plan_of(config, options);
-  all.figures = bounded_figures_of(all.run, all.plan, all.options);
+  all.figures = bounded_figures_of(all.run, *all.model, all.plan, all.options);
   all.expert_bytes = expert_bytes_of(*all.model, all.run, all.options.ranks);
   return all;
 }
@@ -218,7 +217,7 @@ PlanFigures plan_figures(const Config& config, const PlanOptions& options) {
 PlannedStrategy step_figures(const Config& config, const PlanOptions& options,
                              std::optional<std::int64_t> bytes) {
   const PlanFigures all = plan_of(config, options);
-  return figures_of(all.run, all.plan, all.options, bytes);
+  return figures_of(all.run, *all.model, all.plan, all.options, bytes);
 }
 
 std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures) {
@@ -232,7 +231,7 @@ std::vector<PlannedStrategy> every_strategy(const PlanFigures& figures) {
       describe_to_sharding(run);
       const Plan plan =
           make_plan(figures.model->units(), run.sharding, machine_of(figures.options));
-      one = bounded_figures_of(run, plan, figures.options);
+      one = bounded_figures_of(run, *figures.model, plan, figures.options);
       one.name = name;
       one.stages.clear();
     } catch (const Error& error) {

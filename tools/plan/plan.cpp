@@ -6,6 +6,7 @@
 #include "runtime/integer.h"
 #include "tools/plan/byte_unit.h"
 #include "tools/plan/figures.h"
+#include "tools/plan/optimizer_groups.h"
 
 namespace tessera {
 namespace {
@@ -207,6 +208,7 @@ std::string plan(const Config& config, const PlanOptions& options) {
         "many tokens\n",
         static_cast<double>(figures.expert_bytes) / 0x1p20);
   }
+  text += fmt::format("\n{}", groups_table(figures));
   text += fmt::format("\n{}", peak_of(figures));
   const std::vector<PlannedStrategy> rows = every_strategy(figures);
   text += comparison(figures, rows);

@@ -4,12 +4,12 @@
 
 namespace tessera {
 
-Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_bytes) {
+Prediction predict(const Plan& plan, int ranks_per_node, const StateBytes& state) {
   const int ranks = plan.mesh.world_size();
   Prediction all;
   std::vector<Flow> mean;
   for (int rank = 0; rank < ranks; ++rank) {
-    const Footprint one = footprint_of(plan, rank, optimizer_bytes);
+    const Footprint one = footprint_of(plan, rank, state);
     all.parameters.add(one.parameters);
     all.gradients.add(one.gradients);
     all.optimizer.add(one.optimizer);

@@ -40,8 +40,8 @@ struct Prediction {
   std::optional<Crossing> leaves_node;
 };
 
-/// `ranks_per_node` is 0 on one node; `optimizer_bytes` is per trained element.
-Prediction predict(const Plan& plan, int ranks_per_node, std::int64_t optimizer_bytes);
+/// `ranks_per_node` is 0 on one node.
+Prediction predict(const Plan& plan, int ranks_per_node, const StateBytes& state);
 
 /// The traffic of one of the model's layers with experts.
 ExpertTraffic expert_traffic(const TransformerShape& shape, const ShardingOptions& sharding);

@@ -84,7 +84,7 @@ class Command {
   /// --help shows the defaults of all options that are declared from now on.
   void shows_defaults();
 
-  /// What the subcommand does, once every option has been read.
+  /// The subcommand's work, once every option has been read.
   void runs(std::function<void()> function);
 
   std::string name() const;
@@ -105,7 +105,7 @@ class UsageError : public Error {
   UsageError(const std::string& message, std::string text, bool help)
       : Error(message), text_(std::move(text)), help_(help) {}
 
-  /// What the program prints, with line breaks.
+  /// The program's output, with line breaks.
   const std::string& text() const { return text_; }
   bool asks_for_help() const { return help_; }
 

@@ -12,6 +12,7 @@ namespace {
 struct Options {
   std::filesystem::path path;
   std::filesystem::path out;
+  bool ema = false;
 };
 
 Command add_command(Command& group, const std::string& name, const std::string& description,
@@ -44,9 +45,10 @@ void add_checkpoint(Command& app) {
       .runs([options] {
         std::cout << consolidate_checkpoint(options->path, options->out).string() << std::endl;
       });
-  add_command(group, "export", "Write the newest one's model as a Hugging Face folder.", options,
-              true)
-      .runs([options] { export_checkpoint(options->path, options->out); });
+  Command command = add_command(
+      group, "export", "Write the newest one's model as a Hugging Face folder.", options, true);
+  command.flag("--ema", options->ema, "The averages of train.ema instead of the weights");
+  command.runs([options] { export_checkpoint(options->path, options->out, options->ema); });
 }
 
 }  // namespace tessera

@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json predicted_bytes(const ResolvedConfig& run, const Plan& plan) {
-  const Prediction all = predict(plan, 0, optimizer_bytes_per_element(run.config.optimizer));
+Json predicted_bytes(const ResolvedConfig& run, const LanguageModel& model, const Plan& plan) {
+  const Prediction all = predict(plan, 0, state_bytes(run.config, model));
   const bool knows_traffic = run.sharding.expert_parallel == 1;
   return {{"parameters", all.parameters.most},
           {"gradients", all.gradients.most},
@@ -37,7 +37,7 @@ Json describe_run(const ResolvedConfig& run, TrainingSession& session, const Com
           {"threads", context().threads().size()},
           {"steps", config.train.steps},
           {"tokens_per_step", tokens_per_step(config.data)},
-          {"predicted", predicted_bytes(run, session.strategy().plan())}};
+          {"predicted", predicted_bytes(run, session.model(), session.strategy().plan())}};
 }
 
 std::vector<std::string> speed_notes(const ResolvedConfig& run, const Device& device) {

@@ -26,7 +26,9 @@ const std::vector<EventDescription>& run_events() {
        "most."},
       {"restart", "After `start`: `tessera launch` has started the run again. `reason`."},
       {"resume", "After `start`: the run continues. `path` of the checkpoint."},
-      {"eval", "A measurement of the validation loss. `val_loss`, `sequences`, `ms` that it took."},
+      {"eval",
+       "A measurement of the validation loss. `val_loss` or `val_loss_ema`, `sequences`, `ms` that "
+       "it took."},
       {"sample",
        "The model has continued a text (`train.sample_every`). `prompt`, and `text`: the prompt "
        "and "

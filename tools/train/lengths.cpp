@@ -35,7 +35,6 @@ void set_steps(ResolvedConfig& run, std::int64_t samples) {
     check(epochs <= kMostRows / samples, "{} epochs of {} rows are too many", epochs, samples);
   });
   run.config.train.steps = ceil_div(epochs * samples, run.config.data.batch_size);
-  run.schedule.total_steps = run.config.train.steps;
   epochs = 0;
 }
 

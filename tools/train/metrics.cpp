@@ -47,6 +47,15 @@ std::string fields_of_routers(const StepMetrics& m) {
                      number(*m.router_loss), fmt::join(loads, ", "), m.idle_experts);
 }
 
+/// {"tables": 0.001}. A match has no character that JSON would escape.
+std::string field_of_groups(const StepMetrics& m) {
+  std::vector<std::string> rates;
+  for (const auto& [match, rate] : m.group_learning_rates) {
+    rates.push_back(fmt::format(R"("{}": {})", match, rate));
+  }
+  return fmt::format(R"(, "group_learning_rates": {{{}}})", fmt::join(rates, ", "));
+}
+
 /// The lines of a file of metrics whose step is at most `last`. A killed run may have left half a line.
 std::string lines_up_to(const std::filesystem::path& path, std::int64_t last) {
   std::ifstream file(path);
@@ -90,8 +99,10 @@ std::string json_line(const StepMetrics& m) {
   std::string line = fmt::format(R"({{"step": {}, "loss": {}, "mean_loss": {})", m.step,
                                  number(m.loss), number(m.mean_loss));
   if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
+  if (m.val_loss_ema) line += fmt::format(R"(, "val_loss_ema": {})", *m.val_loss_ema);
   if (m.hellaswag) line += fmt::format(R"(, "hellaswag": {})", *m.hellaswag);
   if (m.router_loss) line += fields_of_routers(m);
+  if (!m.group_learning_rates.empty()) line += field_of_groups(m);
   line += fmt::format(
       R"(, "learning_rate": {}, "gradient_norm": {}, "max_gradient_norm": {}, "tokens": {}, )"
       R"("tokens_per_second": {}, "matmul_fraction": {}, "mfu": {}, "step_ms": {}, )"
@@ -120,6 +131,7 @@ const std::vector<MetricField>& metric_fields() {
       {"val_loss",
        "Mean cross-entropy of the validation tokens, after the update. Only in lines "
        "with an evaluation."},
+      {"val_loss_ema", "The same of the averages of `train.ema`. Only with `train.evaluate_ema`."},
       {"hellaswag",
        "The share of `data.hellaswag`'s questions that the model answers right, after the update. "
        "Only in lines with that measurement."},
@@ -130,7 +142,10 @@ const std::vector<MetricField>& metric_fields() {
        "For every layer with experts, the largest number of tokens of an expert in this step over "
        "the mean: 1 in perfect balance. Empty: f16 skipped the step."},
       {"idle_experts", "The number of experts, of all layers, that had no token in this step."},
-      {"learning_rate", "The learning rate of this step."},
+      {"learning_rate",
+       "The learning rate of this step, in the default groups of `optimizer.groups`."},
+      {"group_learning_rates",
+       "The same for each listed group that is trained, by its `match`. Only with listed groups."},
       {"gradient_norm",
        "Norm of the whole gradient of this step, before clipping. null: f16 "
        "skipped the step."},

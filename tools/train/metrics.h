@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/category.h"
@@ -24,9 +25,12 @@ struct StepMetrics {
   /// The mean loss of the interval.
   double mean_loss = 0.0;
   std::optional<float> val_loss = {};
+  std::optional<float> val_loss_ema = {};
   /// The share of multiple-choice questions that the model answers right.
   std::optional<double> hellaswag = {};
   double learning_rate = 0.0;
+  /// The same for each listed group that is trained, by its `match`.
+  std::vector<std::pair<std::string, double>> group_learning_rates = {};
   /// Norm of the whole gradient before clipping: of this step, and the largest of the interval.
   double gradient_norm = 0.0;
   double max_gradient_norm = 0.0;

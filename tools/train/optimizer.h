@@ -1,21 +1,35 @@
-// The optimizer that a configuration describes.
+// The optimizers that a configuration describes.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "optim/optimizer.h"
-#include "sharding/strategy/strategy.h"
-#include "tools/config/config.h"
+#include "optim/groups.h"
+#include "sharding/plan/footprint.h"
+#include "sharding/shard.h"
+#include "tools/train/parameter_groups.h"
 
 namespace tessera {
 
-/// Updates those shards that are trained. `seed`: that of the run, for stochastic rounding.
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
-                                          const std::vector<Shard>& shards, std::uint64_t seed);
+/// One optimizer for all groups of equal settings (tools/config/optimizer_groups.h), in the order of the
+/// groups and the same on every rank. They update those shards that are trained.
+std::vector<OptimizerGroups::Group> make_optimizers(const Config& config,
+                                                    const LanguageModel& model,
+                                                    const std::vector<Shard>& shards);
 
-/// Bytes of its state per trained element.
-std::int64_t optimizer_bytes_per_element(const OptimizerConfig& config);
+/// Bytes of their state for each parameter.
+StateBytes state_bytes(const Config& config, const LanguageModel& model);
+/// The same for one element of a group's parameters.
+std::int64_t state_bytes_per_element(const OptimizerConfig& settings, const TrainConfig& train);
+
+/// The learning rate of the section, or of a group, in a run of so many steps.
+ScheduleOptions schedule_of(const OptimizerConfig& settings, std::int64_t steps);
+/// The rates of the listed groups that are trained, by their match, in `step`, counted from 1.
+std::vector<std::pair<std::string, double>> group_learning_rates(const Config& config,
+                                                                 std::int64_t step);
+/// Raises Error if a group's warm-up and decay do not fit into the steps of the run.
+void check_schedules(const Config& config);
 
 }  // namespace tessera

@@ -37,7 +37,7 @@ class PipelinePasses final : public StageRelay {
   PipelinePasses(const PipelinePasses&) = delete;
   PipelinePasses& operator=(const PipelinePasses&) = delete;
 
-  /// What the passes of a step need of the session. `i` counts this rank's micro-batches.
+  /// The session, as the passes of a step need it. `i` counts this rank's micro-batches.
   struct Training {
     std::function<Batch(std::int64_t i)> batch;
     /// Sets the position of dropout's random numbers.

@@ -13,10 +13,12 @@
 #include "sharding/plan/bucket.h"
 #include "sharding/plan/placement.h"
 #include "sharding/plan/stages.h"
+#include "tools/config/optimizer_groups.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
 #include "tools/data/manifest.h"
 #include "tools/data/token_corpus.h"
+#include "tools/train/parameter_groups.h"
 
 namespace tessera {
 namespace {
@@ -219,16 +221,6 @@ void check_elastic(const Config& config) {
         config.data.accumulation_steps);
 }
 
-ScheduleOptions schedule_of(const Config& config) {
-  const OptimizerConfig& optimizer = config.optimizer;
-  return {.kind = optimizer.schedule,
-          .learning_rate = optimizer.learning_rate,
-          .minimum_ratio = optimizer.minimum_learning_rate_ratio,
-          .warmup_steps = optimizer.warmup_steps,
-          .total_steps = config.train.steps,
-          .decay_steps = optimizer.decay_steps};
-}
-
 /// The ranks that share the rows of a batch.
 std::string describe_ranks(const ResolvedConfig& run, int ranks) {
   const int sharing = batch_ranks(run.sharding, ranks);
@@ -238,16 +230,17 @@ std::string describe_ranks(const ResolvedConfig& run, int ranks) {
 
 /// Only adamw rounds at random.
 void check_kept_dtypes(const Config& config) {
-  const OptimizerConfig& optimizer = config.optimizer;
-  const auto check_one = [&](std::string_view key, DType dtype) {
+  const auto check_one = [&](std::string_view key, DType dtype, const OptimizerGroup& group) {
     check_key(config, key, [&] {
-      check(dtype == DType::f32 || optimizer.name == OptimizerKind::adamw,
+      check(dtype == DType::f32 || group.settings.name == OptimizerKind::adamw,
             "{} is for adamw, which rounds at random; {} keeps f32", name_of(dtype),
-            enum_name(optimizer.name));
+            enum_name(group.settings.name));
     });
   };
-  check_one("optimizer.master_dtype", optimizer.master_dtype);
-  check_one("optimizer.state_dtype", optimizer.state_dtype);
+  for (const OptimizerGroup& group : optimizer_groups(config.optimizer)) {
+    check_one("optimizer.master_dtype", group.settings.master_dtype, group);
+    check_one("optimizer.state_dtype", group.settings.state_dtype, group);
+  }
 }
 
 }  // namespace
@@ -291,7 +284,6 @@ ResolvedConfig resolve(const Config& config) {
   sizes.vocab_size = shape.vocab_size;
   run.sharding = sharding_options(config);
   describe_to_sharding(run);
-  run.schedule = schedule_of(config);
   return run;
 }
 
@@ -426,6 +418,7 @@ RouterTraining router_training(const MoeConfig& moe) {
 std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
   auto model = make_model(run.model);
   check_key(run.config, "model.frozen", [&] { freeze(*model, run.config.model.frozen); });
+  check_key(run.config, "optimizer.groups", [&] { freeze_groups(run.config.optimizer, *model); });
   if (Routers* const routers = model->routers()) {
     if (!run.config.model.init_from.empty()) load_router_biases(run.config.model.init_from, *model);
     routers->set_training(router_training(run.config.moe));

@@ -11,7 +11,6 @@
 #include <string>
 
 #include "models/registry.h"
-#include "optim/schedule.h"
 #include "sharding/plan/options.h"
 #include "tools/config/config.h"
 
@@ -27,7 +26,6 @@ struct ResolvedConfig {
   /// The token at which documents start; none: a row is one document.
   std::optional<std::int32_t> document_token;
   ShardingOptions sharding;
-  ScheduleOptions schedule;
 };
 
 /// Reads the manifest next to data.train and the folder model.init_from, where they are named and
@@ -59,8 +57,8 @@ std::string uneven_batch(const ResolvedConfig& run, int ranks);
 /// their micro-batches.
 void check_ranks(const ResolvedConfig& run, int ranks);
 
-/// Raises Error, with the place of the key, if model.frozen, sharding.activation_checkpointing,
-/// sharding.buckets or sharding.rules name parts that the model does not have.
+/// Raises Error, with the place of the key, if model.frozen, optimizer.groups,
+/// sharding.activation_checkpointing, sharding.buckets or sharding.rules name parts that the model does not have.
 void check_model_keys(const ResolvedConfig& run);
 
 /// The model, without memory for its parameters. Its routers are ready to train.

@@ -100,6 +100,17 @@ void read_parameters(CheckpointReader& reader, const std::vector<Shard>& shards)
   }
 }
 
+void read_averages(CheckpointReader& reader, const std::vector<Shard>& shards) {
+  bool some = false;
+  for (const Shard& shard : shards) {
+    const std::string& name = shard.parameter.name();
+    const bool averaged = reader.manifest().tensors.contains(name + ".ema");
+    some |= averaged;
+    read_tensor(reader, averaged ? name + ".ema" : name, shard, shard.data);
+  }
+  check(some, "{} has no averages of the weights; train with train.ema", reader.folder().string());
+}
+
 void restore_routers(const CheckpointManifest& manifest, Routers& routers) {
   const Json state = Json::parse(manifest.state).at("routers");
   const Json& biases = state.at("biases");

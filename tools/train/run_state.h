@@ -39,6 +39,8 @@ std::string run_state_text(TrainingSession& session, const RunPosition& position
 /// Fills the shards with a checkpoint's weights. Call it in Strategy::write_masters(). Raises Error if
 /// a tensor is missing, damaged or of another shape.
 void read_parameters(CheckpointReader& reader, const std::vector<Shard>& shards);
+/// The same with the averages of train.ema in place of trained weights. Raises Error if there are none.
+void read_averages(CheckpointReader& reader, const std::vector<Shard>& shards);
 /// Sets the routers' biases and the counts of their last step to those of a checkpoint.
 void restore_routers(const CheckpointManifest& manifest, Routers& routers);
 

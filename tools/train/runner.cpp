@@ -18,6 +18,7 @@
 #include "tools/train/continuing.h"
 #include "tools/train/description.h"
 #include "tools/train/gather.h"
+#include "tools/train/optimizer.h"
 #include "tools/train/resume.h"
 
 namespace tessera {
@@ -297,6 +298,7 @@ void Runner::report(std::int64_t step, const StepResult& result) {
   StepMetrics metrics = {.step = step,
                          .loss = result.loss,
                          .learning_rate = result.learning_rate,
+                         .group_learning_rates = group_learning_rates(config_, step),
                          .gradient_norm = result.gradient_norm,
                          .router_loss = result.router_loss,
                          .expert_load = result.loads.imbalance,
@@ -309,7 +311,10 @@ void Runner::report(std::int64_t step, const StepResult& result) {
   metrics.tokens_per_second = steps_per_second * static_cast<double>(tokens_per_step(data));
   metrics.matmul_fraction = share_of_rate(flops, rates_.matmul);
   if (rates_.peak) metrics.mfu = flops / *rates_.peak;
-  if (evaluates) metrics.val_loss = validation_loss(step);
+  if (evaluates) metrics.val_loss = validation_loss(step, /*ema=*/false);
+  if (evaluates && train.evaluate_ema) {
+    metrics.val_loss_ema = validation_loss(step, /*ema=*/true);
+  }
   const std::int64_t right = answers ? right_answers_of_all() : 0;
   const std::size_t questions = data_.questions.size();
   if (answers) metrics.hellaswag = static_cast<double>(right) / static_cast<double>(questions);
@@ -332,20 +337,22 @@ void Runner::write_profile(bool run_has_ended) {
   if (is_first() && !problem.empty()) log(fmt::format("warning: no profile: {}", problem));
 }
 
-float Runner::validation_loss(std::int64_t step) {
+float Runner::validation_loss(std::int64_t step, bool ema) {
   const std::int64_t all = data_.val->samples();
   const std::int64_t wanted = config_.train.eval_batches;
   // Division: the product of a large number of batches and their size may overflow.
   const bool whole = wanted == 0 || wanted > all / config_.data.batch_size;
   const std::int64_t rows = whole ? all : wanted * config_.data.batch_size;
   const SteadyClock::time_point begin = SteadyClock::now();
-  const float loss = session_.evaluate(rows, batches_of(*data_.val, 0, rows));
+  const auto batches = batches_of(*data_.val, 0, rows);
+  const float loss = ema ? session_.evaluate_ema(rows, batches) : session_.evaluate(rows, batches);
   check(std::isfinite(loss),
         "step {}: the validation loss is {}; the run stops. Lower optimizer.learning_rate or "
         "lengthen optimizer.warmup_steps",
         step, loss);
-  event("eval",
-        {{"val_loss", shortest(loss)}, {"sequences", rows}, {"ms", 1e3 * seconds_since(begin)}});
+  event("eval", {{ema ? "val_loss_ema" : "val_loss", shortest(loss)},
+                 {"sequences", rows},
+                 {"ms", 1e3 * seconds_since(begin)}});
   return loss;
 }
 

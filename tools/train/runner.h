@@ -64,7 +64,8 @@ class Runner {
   /// A line, if one is due, with all measurements of the model that are due.
   void report(std::int64_t step, const StepResult& result);
   /// Rank 0 reports it.
-  float validation_loss(std::int64_t step);
+  /// `ema`: of the averages of train.ema.
+  float validation_loss(std::int64_t step, bool ema);
   /// The number of right answers to data.hellaswag.
   std::int64_t right_answers_of_all();
   void write_samples(std::int64_t step);

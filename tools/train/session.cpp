@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "autograd/checkpointing.h"
 #include "autograd/engine.h"
 #include "kernels/add/op.h"
+#include "kernels/cast/op.h"
 #include "kernels/gradient_norm/op.h"
 #include "kernels/tree_reduce/op.h"
 #include "models/hugging_face.h"
@@ -59,7 +61,7 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   }
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (computes_in(run_.sharding, DType::f16)) scaler_.emplace();
-  optimizer_ = make_optimizer(config.optimizer, strategy_->shards(), seed);
+  optimizer_.emplace(make_optimizers(config, *model_, strategy_->shards()), config.train.ema);
   if (!config.runtime.graph) return;
   check_graph();
   graphed_.emplace(config.data.accumulation_steps);
@@ -104,7 +106,7 @@ StepNumbers TrainingSession::numbers_of(std::int64_t step, const BatchSource& so
   check(targets > 0, "step {}: no target of the batch is valid", step);
   return {.step = static_cast<std::uint64_t>(step),
           .update = optimizer_->steps() + 1,
-          .learning_rate = learning_rate_at(run_.schedule, step - 1),
+          .learning_rates = optimizer_->learning_rates(step - 1),
           .loss_factor = scale / static_cast<double>(targets),
           .loss_scale = scale};
 }
@@ -140,7 +142,8 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
   StepResult result = {
       .loss = static_cast<float>(of_all_ranks[0] / scale),
       .gradient_norm = GradientNorm::of_words(std::span(norm_words).first<kNormWords>()) / scale,
-      .learning_rate = numbers.learning_rate,
+      .learning_rate =
+          learning_rate_at(schedule_of(run_.config.optimizer, run_.config.train.steps), step - 1),
       .stop = of_all_ranks.back() > 0.0f};
   world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
@@ -206,7 +209,7 @@ void TrainingSession::update_parameters(Step& sharded, const StepNumbers& number
   const Tensor factor = Tensor::empty({1}, DType::f32);
   clip_factor(factor, norm, loss,
               {.max_norm = run_.config.optimizer.clip_norm, .loss_scale = numbers.loss_scale});
-  sharded.update([&] { optimizer_->step(numbers.learning_rate, factor); },
+  sharded.update([&] { optimizer_->step(numbers.learning_rates, factor); },
                  Writes::masters_and_copies);
 }
 
@@ -306,6 +309,36 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   const float result = mean.item<float>();
   world_.raise_if_aborted();
   return result;
+}
+
+float TrainingSession::evaluate_ema(std::int64_t rows, const BatchSource& source) {
+  std::map<std::string, Tensor> averages;
+  for (const auto& [name, tensor] : optimizer_->averages()) averages.emplace(name, tensor);
+  check(!averages.empty() || run_.config.train.ema > 0.0, "train.ema is 0: there is no average");
+  const auto write = [](const Tensor& to, const Tensor& from) {
+    to.dtype() == from.dtype() ? to.copy_from(from) : cast(to, from);
+  };
+  std::vector<std::pair<Tensor, Tensor>> kept;  // masters, and their values
+  current_stream().synchronize();               // the host writes to offloaded masters
+  strategy_->write_masters([&] {
+    for (const Shard& shard : strategy_->shards()) {
+      const auto average = averages.find(shard.parameter.name());
+      if (average == averages.end() || shard.data.numel() == 0) continue;
+      const Shape& shape = shard.data.shape();
+      const DType dtype = shard.data.dtype();
+      const bool on_host = shard.data.device() == Device{};
+      kept.emplace_back(
+          shard.data, on_host ? Tensor::empty_on_host(shape, dtype) : Tensor::empty(shape, dtype));
+      write(kept.back().second, shard.data);
+      write(shard.data, average->second);
+    }
+  });
+  const float loss = evaluate(rows, source);
+  current_stream().synchronize();
+  strategy_->write_masters([&] {
+    for (const auto& [master, values] : kept) write(master, values);
+  });
+  return loss;
 }
 
 std::int64_t TrainingSession::right_answers(const std::vector<Question>& questions) {

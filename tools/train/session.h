@@ -24,8 +24,8 @@
 
 #include "models/language_model.h"
 #include "models/routers.h"
+#include "optim/groups.h"
 #include "optim/loss_scaler.h"
-#include "optim/optimizer.h"
 #include "sharding/strategy/strategy.h"
 #include "tools/data/loader.h"
 #include "tools/train/graphed_step.h"
@@ -72,6 +72,7 @@ struct StepResult {
   float loss = 0.0f;
   /// Norm of the whole gradient, before clipping.
   double gradient_norm = 0.0;
+  /// That of the section `optimizer`; listed groups may have others.
   double learning_rate = 0.0;
   /// Whether loss and norm are finite; if not, the parameters were not touched.
   bool finite = true;
@@ -106,12 +107,15 @@ class TrainingSession {
   /// Mean cross-entropy of the valid targets in rows [0, rows) of step 0 of `source`, without
   /// gradients; the same on every rank. The rows need not fill a batch.
   float evaluate(std::int64_t rows, const BatchSource& source);
+  /// The same for the averages of train.ema, and the weights of frozen parameters. All weights stay; a copy
+  /// takes memory meanwhile.
+  float evaluate_ema(std::int64_t rows, const BatchSource& source);
   /// The number of right answers to all questions, on every rank.
   std::int64_t right_answers(const std::vector<Question>& questions);
 
   LanguageModel& model() { return *model_; }
   Strategy& strategy() { return *strategy_; }
-  Optimizer& optimizer() { return *optimizer_; }
+  OptimizerGroups& optimizer() { return *optimizer_; }
   /// In f16 only.
   std::optional<LossScaler>& scaler() { return scaler_; }
   /// Rows that a rank computes at a time.
@@ -165,7 +169,7 @@ class TrainingSession {
   bool counts_in_loss_ = true, counts_choices_ = true;
   /// With several stages.
   std::unique_ptr<PipelinePasses> pipeline_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::optional<OptimizerGroups> optimizer_;
   std::optional<LossScaler> scaler_;
   /// With runtime.graph.
   std::optional<GraphedStep> graphed_;

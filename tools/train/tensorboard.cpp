@@ -75,6 +75,7 @@ std::string_view group_of(const std::string& name) {
       {"loss", "loss/"},
       {"mean_loss", "loss/"},
       {"val_loss", "loss/"},
+      {"val_loss_ema", "loss/"},
       {"hellaswag", "quality/"},
       {"router_loss", "loss/"},
       {"idle_experts", "experts/"},
@@ -102,6 +103,11 @@ TensorboardFile::Scalars tensorboard_scalars(const nlohmann::json& line) {
   }
   for (const auto& [category, value] : line.at("peak_bytes").items()) {
     scalars.emplace_back("memory/" + category, value);
+  }
+  if (line.contains("group_learning_rates")) {
+    for (const auto& [match, rate] : line.at("group_learning_rates").items()) {
+      scalars.emplace_back("optimizer/learning_rate/" + match, rate);
+    }
   }
   if (!line.contains("expert_load")) return scalars;
   std::size_t layer = 0;

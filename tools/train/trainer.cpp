@@ -10,6 +10,7 @@
 #include "tools/config/parse.h"
 #include "tools/plan/advice.h"
 #include "tools/train/lengths.h"
+#include "tools/train/optimizer.h"
 #include "tools/train/resume.h"
 #include "tools/train/run_folder.h"
 #include "tools/train/runner.h"
@@ -24,20 +25,8 @@ void check_training(const Config& config) {
     check(!config.data.train.empty(),
           "data.train is not set: name a token file made by 'tessera prepare'");
     check(!config.train.dir.empty(), "train.dir is empty: name a folder for the run");
-  });
-}
-
-void check_schedule(const Config& config) {
-  const OptimizerConfig& optimizer = config.optimizer;
-  check_with_place(config, [&] {
-    check(optimizer.warmup_steps <= config.train.steps,
-          "optimizer.warmup_steps {} is more than train.steps {}; lower it for a short run",
-          optimizer.warmup_steps, config.train.steps);
-    check(optimizer.schedule != ScheduleKind::warmup_stable_decay ||
-              optimizer.warmup_steps + optimizer.decay_steps <= config.train.steps,
-          "optimizer.warmup_steps {} and optimizer.decay_steps {} are together more than "
-          "train.steps {}",
-          optimizer.warmup_steps, optimizer.decay_steps, config.train.steps);
+    check(!config.train.evaluate_ema || config.train.ema > 0.0,
+          "train.evaluate_ema is true, but train.ema is 0: there is no average");
   });
 }
 
@@ -57,7 +46,7 @@ void train(const Config& config, const std::string& restarted) {
       data.emplace(*run);
       set_steps(*run, data->train.samples());
     }
-    check_schedule(run->config);
+    check_with_place(run->config, [&] { check_schedules(run->config); });
     check_resume(run->config);
     if (!data) data.emplace(*run);
   });

@@ -1,0 +1,35 @@
+// Ema: an exponential moving average of the weights (Polyak, Juditsky 1992).
+//
+//   average = average + (1 - decay) * (weight - average)      after every update
+//
+// This is a step of gradient descent on half the squared distance to the weight, so SGD's kernel makes it.
+// An average is f32, and lies where its master lies: 4 bytes per element, charged to the optimizer. It
+// starts as the weight at construction. After an update that was skipped it stays.
+#pragma once
+
+#include <vector>
+
+#include "optim/sgd.h"
+
+namespace tessera {
+
+class Ema {
+ public:
+  /// `place`: that of the averages' step among the optimizers (StepNumbers::learning_rates).
+  Ema(const std::vector<ParameterShard>& shards, double decay, std::size_t place);
+
+  /// The share of the distance that an update goes.
+  double share() const { return 1.0 - decay_; }
+  /// Follows an update with this scale: not finite, the update was skipped.
+  void update(const GradientScale& of_update);
+  /// By the parameters' names, in the order of the shards.
+  NamedTensors averages() const;
+
+ private:
+  double decay_;
+  Sgd sgd_;
+  /// [1] f32: -1.
+  Tensor minus_one_;
+};
+
+}  // namespace tessera
