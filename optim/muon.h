@@ -14,26 +14,13 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "optim/optimizer.h"
-#include "runtime/enum_names.h"
+#include "optim/update_scale.h"
 #include "runtime/matrix_exchange.h"
 
 namespace tessera {
-
-/// The factor of an update, by the layer's outputs A and inputs B.
-enum class UpdateScale : std::uint8_t {
-  original,         // sqrt(max(1, A / B))
-  match_rms_adamw,  // 0.2 sqrt(max(A, B)): an update has the root mean square of AdamW's (Liu et al. 2025)
-};
-
-template <>
-inline constexpr EnumNames<UpdateScale> kEnumNames<UpdateScale> = {"update scale",
-                                                                   {"original", "match_rms_adamw"}};
-
-double update_ratio(UpdateScale scale, std::int64_t outputs, std::int64_t inputs);
 
 /// PyTorch's names and defaults.
 struct MuonOptions {

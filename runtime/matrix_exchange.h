@@ -4,7 +4,7 @@
 // Each matrix has one owner among the ranks (sharding/plan/whole_matrices.h). A round trip has three
 // parts, of which the optimizer provides the computation:
 //
-//   write       every rank writes what its pieces contribute      element by element
+//   write       every rank writes its pieces                      element by element
 //   transform   the owner changes the whole matrix in place
 //   read        every rank reads its pieces of the result         element by element
 //

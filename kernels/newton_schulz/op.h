@@ -9,8 +9,8 @@
 //   x [M, N], f32 or bf16; overwritten
 //
 // If x = U S V^T, the result is near U V^T: each step maps a singular value s to a s + b s^3 + c s^5,
-// which brings it to between 0.7 and 1.2 and does not converge to 1. Products are those of
-// kernels/matmul. A, B and x are rounded to x's dtype, sums are f32, as in torch.optim.Muon. There |x|
+// which brings it to between 0.7 and 1.2 and does not converge to 1. Products come
+// from kernels/matmul. A, B and x are rounded to x's dtype, sums are f32, as in torch.optim.Muon. There |x|
 // is rounded to bf16, too; here it is not.
 //
 // On the CPU the bits depend neither on the number of threads nor, in f32, on the instruction set. On

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// The exchange of those matrices of the plan whose parameters `includes` names; all have one dtype. The
+/// The exchange of the matrices of parameters that `includes` accepts; all have one dtype. The
 /// plan and the communicators must outlive it. A collective: it may split communicators off.
 std::unique_ptr<MatrixExchange> make_matrix_exchange(
     const Plan& plan, int rank, MeshCommunicators& communicators,

@@ -5,7 +5,7 @@ float64 in its function, and keeps parameters and gradients in float64. The same
 them, with float32 parameters, give the errors of its bfloat16 against the reference.
 
   p.<name>                  f32, the parameters before the first step
-  gradients.<name>          f32 [10, ...], those of the steps
+  gradients.<name>          f32 [10, ...], a gradient for each step
   <case>.p.<name>           f64, the parameters after the last step
   <case>.update.<name>      f64 [1], |difference of the two|
   <case>.bf16_error.<name>  f64 [1], |PyTorch's parameters - the reference| / |update|

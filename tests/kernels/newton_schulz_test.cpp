@@ -125,7 +125,7 @@ TEST_CASE("newton_schulz: singular values come between 0.6 and 1.3") {
   }
   const Tensor tensor = test::tensor_of(x.values, {n, n}, DType::f32);
   newton_schulz(tensor);
-  // x^T y has the singular values s_i f(s_i) and is symmetric; its trace lies between those bounds.
+  // x^T y has the singular values s_i f(s_i) and is symmetric; its trace is between these bounds.
   const Matrix y = matrix_of(tensor);
   const Matrix both = product(transposed(x), y), gram = product(y, transposed(y));
   double trace = 0.0, nuclear = 0.0;

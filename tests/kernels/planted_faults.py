@@ -31,6 +31,14 @@ CPU_FAULTS = {
             "range.decay ? factors.kept : 1.0f);",
             "range.decay ? 1.0f - (1.0f - factors.kept) * static_cast<float>(range.ratio) : 1.0f);"),
     },
+    ("optim/muon.cpp", "optim_muon"): {
+        "Muon writes no copies": (
+            "  cast_all(copies, masters);\n",
+            ""),
+        "both scales of updates are one": (
+            "return scale == UpdateScale::original ? std::sqrt",
+            "return scale != UpdateScale::original ? std::sqrt"),
+    },
     ("kernels/newton_schulz/cpu.cpp", "kernels_newton_schulz"): {
         "squares are summed in f32": (
             "          const double value = load(x[begin + i]);\n          return value * value;",

@@ -27,7 +27,7 @@ FAULTS = {
         "a matrix of a stack is at the place of the first": (
             "  part.elements.first -= matrix.index * matrix.numel();\n",
             ""),
-        "replicas send what the owner has": (
+        "replicas send parts that the owner has": (
             "  if (holds_whole(group) && rank / tensors != matrix.owner / tensors) return false;\n",
             ""),
         "results of one tensor rank are counted": (

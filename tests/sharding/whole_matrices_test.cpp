@@ -1,5 +1,5 @@
 // The exchange of whole matrices: under every placement the owner sees each element at its place, every rank
-// gets its part of the result, and the bytes are those of the plan.
+// gets its part of the result, and the bytes are as planned.
 #include "sharding/plan/whole_matrices.h"
 
 #include <fmt/format.h>
@@ -138,7 +138,7 @@ std::int64_t transforms_of(const Plan& plan) {
   return count;
 }
 
-/// Raises what differs to `findings`.
+/// Differences go to `findings`.
 void exchange(const Arrangement& arrangement, Findings& findings) {
   std::atomic<std::int64_t> transformed = 0, expected = 0;
   test::on_ranks(arrangement.ranks, [&](Communicator& world) {
