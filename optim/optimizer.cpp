@@ -75,7 +75,8 @@ void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) 
     });
   }
   if (context().is_dry()) log_update(*this);
-  if (!on_device.empty()) update(on_device, learning_rate, gradient_scale);
+  // A rank without elements makes the call, too: it may be a collective.
+  if (!on_device.empty() || on_host.empty()) update(on_device, learning_rate, gradient_scale);
   if (on_host.empty()) return;
   // On a GPU's rank, copies of the gradients and of the scale may still be under way.
   current_stream().synchronize();

@@ -1,7 +1,8 @@
 // Optimizers update the parameters' masters from their gradients.
 //
-// An optimizer sees this rank's parts of the parameters as flat ranges. Every update is
-// elementwise, so a parameter gets the same bits however it is cut into shards.
+// An optimizer sees this rank's parts of the parameters as flat ranges. Updates are elementwise, or
+// whole matrices are exchanged (runtime/matrix_exchange.h), so a parameter gets the same bits however
+// it is cut into shards.
 //
 // An optimizer updates every shard in every step. A parameter that the step did not use has a
 // gradient of zero: it still gets weight decay, and its momentum and moments still decay. (PyTorch
@@ -88,7 +89,8 @@ class Optimizer {
   std::vector<Tensor> zeros_like_shards(DType dtype = DType::f32) const;
 
   /// Updates the shards with these indices, and their copies, which lie in one memory, as does the
-  /// scale; steps() already counts this update.
+  /// scale; steps() already counts this update. Called once in a step even if no shard has elements;
+  /// with shards in both memories, once for each.
   virtual void update(const std::vector<std::size_t>& shards, double learning_rate,
                       const GradientScale& gradient_scale) = 0;
 

@@ -61,7 +61,8 @@ Communicator::Communicator(int rank, std::vector<int> nodes, const Communicator*
     : rank_(rank),
       nodes_(std::move(nodes)),
       ranks_per_node_(count_ranks_per_node(nodes_)),
-      family_(parent != nullptr ? parent->family_ : std::make_shared<Family>()) {
+      family_(parent != nullptr ? parent->family_ : std::make_shared<Family>()),
+      own_bytes_sent_(std::make_shared<std::atomic<std::int64_t>>(0)) {
   if (parent == nullptr) family_->check = check;
   const std::lock_guard lock(family_->mutex);
   family_->members.push_back(this);
@@ -214,7 +215,10 @@ Event Communicator::queue(Call call, const Stream& stream) {
         SpanUse::trace);
     const TimePoint begin = TimePoint::now();
     const auto count = [&sent = family_->bytes_sent[static_cast<int>(call.collective)],
-                        bytes = perform(call)] { sent += bytes; };
+                        own = own_bytes_sent_, bytes = perform(call)] {
+      sent += bytes;
+      *own += bytes;
+    };
     is_capturing() ? before_every_launch(count) : count();
     family_->times.add(kBusy, current_stream().name(), begin, TimePoint::now());
   });

@@ -120,6 +120,8 @@ class Communicator {
     return family_->bytes_sent[static_cast<int>(collective)].load();
   }
   std::int64_t bytes_sent() const;
+  /// The same through this communicator alone, in all collectives.
+  std::int64_t own_bytes_sent() const { return own_bytes_sent_->load(); }
   /// Milliseconds that calls took on their streams, waiting for other ranks included, since the
   /// start; of this communicator and all that were split off from it. On a GPU it is the GPU's
   /// time, and the host waits until all calls are done.
@@ -159,6 +161,7 @@ class Communicator {
   std::vector<int> nodes_;
   int ranks_per_node_;
   std::shared_ptr<Family> family_;
+  std::shared_ptr<std::atomic<std::int64_t>> own_bytes_sent_;
   // For the rank's host thread: calls are numbered in the order in which the program makes them.
   std::uint64_t calls_ = 0;
   CallHistory history_;

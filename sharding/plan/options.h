@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "autograd/expert_exchange.h"
+#include "autograd/parameter.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/enum_names.h"
@@ -164,6 +166,9 @@ struct ShardingOptions {
   } keys_and_values = {};
   /// Tensor parallelism: the rows that ranks exchange. `rows` counts those of a whole step.
   TensorTraffic tensor_traffic = {};
+  /// The dtype in which an optimizer exchanges the matrices of a parameter, for one that needs them
+  /// whole (whole_matrices.h); no value for a parameter that is updated element by element. Empty: all are.
+  std::function<std::optional<DType>(const Parameter&)> matrix_dtype = {};
 };
 
 /// Whether the strategy itself or one of the rules is hsdp.

@@ -355,7 +355,9 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
     stage.stage = key.first;
     plan.groups.push_back(
         make_group(placements[key.second], buckets, options, plan.mesh, plan.communicates, stage));
-    plan.groups.back().gathers = gathers_of(plan.groups.back(), plan.pipeline);
+    GroupPlan& group = plan.groups.back();
+    group.gathers = gathers_of(group, plan.pipeline);
+    group.matrices = plan_matrices(group, plan.mesh, options);
   }
   for (const GroupPlan& group : plan.groups) check_tied_dtype(group, plan.pipeline);
   plan.norm_axes = norm_axes_of(plan);

@@ -13,6 +13,7 @@
 #include "sharding/plan/placement.h"
 #include "sharding/plan/schedule.h"
 #include "sharding/plan/stages.h"
+#include "sharding/plan/whole_matrices.h"
 
 namespace tessera {
 
@@ -74,6 +75,8 @@ struct GroupPlan {
   Slots gradient_slots;
   /// The sum across replicas waits for the last micro-batch.
   bool sums_replicas_once = false;
+  /// Those that the optimizer needs whole.
+  MatrixPlan matrices = {};
 
   const std::vector<BucketLayout>& buckets() const { return partition.buckets(); }
   /// Ranks that share out the experts of this group; 1 for other parameters.

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "sharding/plan/plan.h"
 
 namespace tessera {
@@ -80,6 +83,24 @@ std::string sent_in(const GroupPlan& group) {
   return dtype == DType::f32 ? "" : fmt::format("; sent in {}", name_of(dtype));
 }
 
+/// The matrices that the update needs whole, and the operations of the busiest rank.
+std::string matrices_of(const GroupPlan& group) {
+  const MatrixPlan& plan = group.matrices;
+  if (plan.matrices.empty()) return "";
+  const std::vector<double> flops = matrix_flops(plan);
+  const double most = *std::max_element(flops.begin(), flops.end());
+  const double mean = std::accumulate(flops.begin(), flops.end(), 0.0) / plan.ranks;
+  std::int64_t bytes = 0;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    bytes = std::max(bytes, matrix_bytes_sent(group, rank));
+  }
+  return fmt::format(
+      "matrices    {} orthogonalized in {}, each by one of {} rank{}: {:.3g} GFLOP for the busiest "
+      "({:.2f} of the mean), {} bytes sent\n",
+      plan.matrices.size(), name_of(plan.matrices.front().dtype), plan.ranks,
+      plan.ranks == 1 ? "" : "s", most / 1e9, most / mean, bytes);
+}
+
 std::int64_t elements_of(const GroupPlan& group) {
   std::int64_t elements = 0;
   for (const BucketLayout& bucket : group.buckets()) {
@@ -122,6 +143,7 @@ std::string to_string(const Plan& plan) {
                         text_of(group.masters));
     text += fmt::format("gradients   {}{}\n", text_of(group.gradients), sent_in(group));
     if (group.sums_replicas_once) text += "replicas    summed after the last micro-batch\n";
+    text += matrices_of(group);
   }
   return text;
 }

@@ -106,6 +106,7 @@ void add_tied_messages(std::vector<Flow>& flows, const Plan& plan, int rank) {
 struct Traffic {
   std::int64_t forward = 0, backward = 0;  // gathers
   Reduced in_shards, across_replicas;
+  std::int64_t matrices = 0;
 };
 
 /// The part of one rank's traffic that is due to one group of the plan.
@@ -115,6 +116,7 @@ class GroupTraffic {
       : plan_(plan),
         group_(group),
         placement_(group.placement),
+        rank_(rank),
         shard_(plan.mesh.position_along(rank, group.placement.shard)),
         replica_(plan.mesh.position_along(rank, group.placement.replicate)),
         computed_(size(group.placement.compute_dtype)),
@@ -133,6 +135,8 @@ class GroupTraffic {
       traffic.in_shards += times(reduced_ * reductions, reduced_in_shards(bucket));
       traffic.across_replicas += times(reduced_ * replica_sums, reduced_across_replicas(bucket));
     }
+    traffic.matrices +=
+        matrix_bytes_sent(group_, plan_.mesh.position_along(rank_, group_.matrices.axes));
   }
 
  private:
@@ -183,6 +187,7 @@ class GroupTraffic {
   const Plan& plan_;
   const GroupPlan& group_;
   const Placement& placement_;
+  const int rank_;
   const int shard_;
   const int replica_;
   const std::int64_t computed_;  // bytes per element
@@ -214,6 +219,7 @@ void add_group_flows(std::vector<Flow>& flows, const Plan& plan, int rank) {
     if (placement.reshard == Reshard::to_groups) flows.back().ranks = placement.reshard_ranks;
     add_flows(flows, plan.mesh, placement.shard, traffic.in_shards);
     add_flows(flows, plan.mesh, placement.replicate, traffic.across_replicas);
+    add_flow(flows, plan.mesh, group.matrices.axes, false, traffic.matrices);
     traffic = {};
   }
 }

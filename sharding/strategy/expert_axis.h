@@ -30,6 +30,8 @@ class ExpertAxis final : public ExpertExchange {
   Event move(const Tensor& received, const std::vector<std::int64_t>& received_rows,
              const Tensor& sent, const std::vector<std::int64_t>& sent_rows) override;
   void wait(const Event& arrival) override;
+  /// By this rank, since the start.
+  std::int64_t bytes_sent() const { return group_->own_bytes_sent(); }
 
  private:
   const std::shared_ptr<Communicator> group_;

@@ -10,6 +10,7 @@
 #include "sharding/comm/stream.h"
 #include "sharding/strategy/context_exchange.h"
 #include "sharding/strategy/gradient_norm.h"
+#include "sharding/strategy/matrix_exchange.h"
 
 namespace tessera {
 namespace {
@@ -326,6 +327,15 @@ void Strategy::visit_whole(const std::function<void(const Parameter&, const Tens
   }
   // The caller completes its file only if the values are those of a healthy run.
   if (world_ != nullptr) world_->raise_if_aborted();
+}
+
+std::unique_ptr<MatrixExchange> Strategy::make_matrix_exchange(
+    const std::function<bool(const Parameter&)>& includes) {
+  return tessera::make_matrix_exchange(plan_, rank_, communicators_, includes);
+}
+
+std::int64_t Strategy::expert_bytes_sent() const {
+  return expert_axis_ == nullptr ? 0 : expert_axis_->bytes_sent();
 }
 
 std::unique_ptr<Strategy> make_strategy(const Units& units, const ShardingOptions& options,

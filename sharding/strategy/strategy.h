@@ -20,6 +20,7 @@
 #include "autograd/context_axis.h"
 #include "autograd/unit.h"
 #include "kernels/gradient_norm/op.h"
+#include "runtime/matrix_exchange.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/plan/plan.h"
 #include "sharding/shard.h"
@@ -61,6 +62,12 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   /// hold the same part each save a share of it.
   std::vector<ElementRange> saved_elements() const;
   void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) override;
+  /// The exchange of the matrices of these parameters, which the plan lists (ShardingOptions::matrix_dtype). It is
+  /// used in update(), and the strategy must outlive it. A collective.
+  std::unique_ptr<MatrixExchange> make_matrix_exchange(
+      const std::function<bool(const Parameter&)>& includes);
+  /// Bytes that this rank has sent for the rows of experts, which no plan predicts.
+  std::int64_t expert_bytes_sent() const;
 
   void before_forward(Unit& unit) override;
   void after_forward(Unit& unit) override;

@@ -25,6 +25,42 @@ CPU_FAULTS = {
             "    add_tensors(tensors, argument.tensor);\n",
             ""),
     },
+    ("kernels/muon/cpu.cpp", "kernels_muon"): {
+        "Nesterov's direction is the momentum": (
+            "store(direction[i], f.nesterov ? ahead : m[i]);",
+            "store(direction[i], m[i]);"),
+        "a scale that is not finite moves the momentum": (
+            "if (!std::isfinite(factors.gradient_scale)) {",
+            "if (factors.gradient_scale == 2e30f) {"),
+        "the ratio of an update acts on weight decay too": (
+            "range.decay ? factors.kept : 1.0f);",
+            "range.decay ? 1.0f - (1.0f - factors.kept) * static_cast<float>(range.ratio) : 1.0f);"),
+    },
+    ("optim/muon.cpp", "optim_muon"): {
+        "Muon writes no copies": (
+            "  cast_all(copies, masters);\n",
+            ""),
+        "both scales of updates are one": (
+            "return scale == UpdateScale::original ? std::sqrt",
+            "return scale != UpdateScale::original ? std::sqrt"),
+    },
+    ("kernels/newton_schulz/cpu.cpp", "kernels_newton_schulz"): {
+        "squares are summed in f32": (
+            "          const double value = load(x[begin + i]);\n          return value * value;",
+            "          const auto value = static_cast<float>(load(x[begin + i]));\n"
+            "          return static_cast<double>(value * value);"),
+        "the smallest norm is not bounded": (
+            "1.0 / std::max(norm, epsilon)",
+            "1.0 / std::max(norm, 0.0 * epsilon)"),
+    },
+    ("kernels/newton_schulz/op.cpp", "kernels_newton_schulz"): {
+        "A and A A change places": (
+            "combine(a, kB, kC, squares);",
+            "combine(a, kC, kB, squares);"),
+        "there is a step more": (
+            "for (int step = 0; step < steps; ++step) {",
+            "for (int step = 0; step <= steps; ++step) {"),
+    },
     ("runtime/elementary.cpp", "runtime_elementary"): {
         "pi / 2 has three parts": (
             "third.low - n * kPart4",

@@ -13,10 +13,41 @@ import planting
 TESTS = [f"test_sharding_{name}" for name in (
     "strategy", "order", "delay", "schedule", "stages", "partition", "plan", "step", "unit", "gradient_norm",
     "random_options", "expert_exchange", "replica_sums", "comm", "launcher", "pin", "tree_exchange", "mpi",
-    "virtual_clock", "stage_clock")]
+    "virtual_clock", "stage_clock", "whole_matrices")]
 
 # By file and name: text that occurs in the file exactly once, and what replaces it.
 FAULTS = {
+    "sharding/plan/whole_matrices.cpp": {
+        "all matrices have one owner": (
+            "work[static_cast<std::size_t>(matrix.owner)] += cost_of(matrix);",
+            "work[static_cast<std::size_t>(matrix.owner)] += 0.0;"),
+        "the owner of a whole tensor may lack it": (
+            "if (placement.layout == Layout::tensors) {",
+            "if (plan.ranks < 0) {"),
+        "a matrix of a stack is at the place of the first": (
+            "  part.elements.first -= matrix.index * matrix.numel();\n",
+            ""),
+        "replicas send parts that the owner has": (
+            "  if (holds_whole(group) && rank / tensors != matrix.owner / tensors) return false;\n",
+            ""),
+        "results of one tensor rank are counted": (
+            "replicas * (is_divided(group, matrix) ? 1 : plan.tensors);",
+            "replicas;"),
+    },
+    "sharding/strategy/matrix_exchange.cpp": {
+        "an owner does not wait for the parts": (
+            "    wait_for_communication(arrival_);\n    copy_runs(",
+            "    arrival_.reset();\n    copy_runs("),
+        "ranks do not wait for the results": (
+            "    wait_for_communication(arrival_);\n    std::vector<Tensor> values",
+            "    arrival_.reset();\n    std::vector<Tensor> values"),
+        "a piece begins at the parameter's beginning": (
+            ".first = own_[i].first - first_of_shard(matrix),",
+            ".first = own_[i].first,"),
+        "rows are always outputs": (
+            "const bool rows_are_outputs = output_dimension(parameter) == 0;",
+            "const bool rows_are_outputs = output_dimension(parameter) < 9;"),
+    },
     "sharding/strategy/expert_axis.cpp": {
         "computation does not wait for the rows of experts": (
             "  wait_for_communication(arrival);\n",

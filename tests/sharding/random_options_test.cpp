@@ -53,8 +53,9 @@ struct Case {
   std::vector<bool> recomputes;
   /// Evaluate after each step: the next step finds other buckets in the slots then.
   bool evaluates = false;
-  /// Update by groups of AdamW and SGD.
+  /// Update by groups of AdamW and SGD, or of AdamW and Muon, whose matrices travel in this dtype.
   bool groups = false;
+  std::optional<DType> muon = {};
   /// Delay the side streams by random times.
   bool delays = false;
   ShardingOptions options;
@@ -192,6 +193,9 @@ Case draw_case(std::uint64_t number) {
   draw_experts(draws, drawn);
   draw_elastic(draws, drawn);
   drawn.groups = draws.coin();
+  drawn.muon = draws.one_of<std::optional<DType>>({std::nullopt, DType::f32, DType::bf16});
+  if (!drawn.groups) drawn.muon.reset();
+  if (drawn.muon) drawn.options.matrix_dtype = test::toy_matrices(*drawn.muon);
   return drawn;
 }
 
@@ -203,13 +207,14 @@ std::string to_string(const Case& drawn) {
       "{}{}, {} ranks, {} layers, tied {}, rules [{}], shard_size {}, buckets '{}', "
       "reshard_group {}, live_gathers {}, prefetch {}/{}, micro_batches {}, every {}, compute {}, "
       "reduce {}, frozen [{}], recomputes {}, evaluates {}, delays {}, mixtures {}, "
-      "expert_parallel {} ({}, {}, {} pieces), elastic {}, groups {}",
+      "expert_parallel {} ({}, {}, {} pieces), elastic {}, groups {}, muon {}",
       name_of(o.strategy), o.flatten_parameters ? " flat" : "", drawn.ranks, drawn.layers,
       drawn.tied, to_string(o.rules), o.shard_size, o.buckets, o.reshard_group, o.live_gathers,
       o.prefetch_in_forward, o.prefetch_in_backward, o.micro_batches, o.reduce_every_micro_batch,
       name_of(o.compute_dtype), name_of(o.reduce_dtype), fmt::join(drawn.frozen, ","), recomputes,
       drawn.evaluates, drawn.delays, drawn.mixtures, o.expert_parallel, enum_name(o.experts.sums),
-      enum_name(o.experts.copies), o.experts.pieces, o.elastic, drawn.groups);
+      enum_name(o.experts.copies), o.experts.pieces, o.elastic, drawn.groups,
+      drawn.muon ? name_of(*drawn.muon) : "none");
 }
 
 /// Freezes and checkpoints as the case says; one parameter at least stays trained.

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "optim/adamw.h"
+#include "optim/muon.h"
 #include "optim/sgd.h"
 #include "optim/shards.h"
 #include "sharding/plan/footprint.h"
@@ -22,7 +23,8 @@ struct ToyRun {
   /// Every other layer has experts.
   bool mixtures = false;
   int steps = 4;
-  /// SGD with momentum for matrices, AdamW for the rest, instead of gradient descent.
+  /// SGD with momentum for matrices, or Muon where the options have a dtype for them, and AdamW for the rest,
+  /// instead of gradient descent.
   bool groups = false;
   /// Evaluate after each step: the next step finds other buckets in the slots then.
   bool evaluates = false;
@@ -60,14 +62,26 @@ inline bool is_of_adamw(const std::string& name) {
 
 constexpr double kToyEma = 0.75;
 
-inline std::vector<OptimizerGroups::Group> toy_groups(const std::vector<Shard>& shards) {
-  std::vector<ParameterShard> adamw, sgd;
-  for (ParameterShard& shard : shards_for_optimizer(shards)) {
-    (is_of_adamw(shard.name) ? adamw : sgd).push_back(std::move(shard));
+/// For ShardingOptions::matrix_dtype: Muon has all parameters that are not of AdamW.
+inline auto toy_matrices(DType dtype) {
+  return [dtype](const Parameter& parameter) {
+    return is_of_adamw(parameter.name()) ? std::nullopt : std::optional(dtype);
+  };
+}
+
+inline std::vector<OptimizerGroups::Group> toy_groups(Strategy& strategy, bool has_muon) {
+  std::vector<ParameterShard> adamw, matrices;
+  for (ParameterShard& shard : shards_for_optimizer(strategy.shards())) {
+    (is_of_adamw(shard.name) ? adamw : matrices).push_back(std::move(shard));
   }
   std::vector<OptimizerGroups::Group> groups(2);
   groups[0].optimizer = std::make_unique<AdamW>(std::move(adamw));
-  groups[1].optimizer = std::make_unique<Sgd>(std::move(sgd), SgdOptions{.momentum = 0.9});
+  if (has_muon) {
+    groups[1].optimizer = std::make_unique<Muon>(
+        std::move(matrices), strategy.make_matrix_exchange([](const Parameter&) { return true; }));
+  } else {
+    groups[1].optimizer = std::make_unique<Sgd>(std::move(matrices), SgdOptions{.momentum = 0.9});
+  }
   return groups;
 }
 
@@ -87,16 +101,15 @@ inline Trained train(const ToyRun& run, const ShardingOptions& options, Findings
     if (run.prepare) run.prepare(net);
     const auto strategy = make_strategy(net.units, options, 3, &world);
     std::optional<OptimizerGroups> optimizer;
-    if (run.groups) optimizer.emplace(toy_groups(strategy->shards()), kToyEma);
+    const bool has_muon = options.matrix_dtype != nullptr;
+    if (run.groups) optimizer.emplace(toy_groups(*strategy, has_muon), kToyEma);
     const ToyTraining training{.steps = run.steps,
                                .learning_rate = run.groups ? 0.05 : 0.5,
                                .optimizer = optimizer ? &*optimizer : nullptr};
     const Stream& stream = context().side_stream("communication");
     if (run.before_steps) run.before_steps(world.rank());
     // Rows on their way to experts are not part of the footprint.
-    const auto bytes_sent = [&] {
-      return world.bytes_sent() - world.bytes_sent(Collective::all_to_all);
-    };
+    const auto bytes_sent = [&] { return world.bytes_sent() - strategy->expert_bytes_sent(); };
     Trained trained;
     std::int64_t sent = 0;
     for (int step = 0; step < run.steps; ++step) {

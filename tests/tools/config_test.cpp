@@ -112,7 +112,7 @@ TEST_CASE("a value of the wrong kind is named with file, line and the expected k
   CHECK(error_of("data:\n  batch_size:\n") ==
         "run.yaml:2: data.batch_size: expected a whole number from 1 to 16777216, got \"\"");
   CHECK(error_of("optimizer:\n  name: adam\n") ==
-        "run.yaml:2: optimizer.name: expected one of adamw, sgd, got \"adam\"; write adamw");
+        "run.yaml:2: optimizer.name: expected one of adamw, sgd, muon, got \"adam\"; write adamw");
   CHECK(error_of("optimizer:\n  nesterov: yes\n") ==
         "run.yaml:2: optimizer.nesterov: expected true or false, got \"yes\"; write true");
   CHECK(error_of("model:\n  dropout: 1\n") ==
@@ -387,7 +387,7 @@ TEST_CASE("the reference tells every key's default, values and meaning") {
     REQUIRE_THAT(text, Contains("| `" + key.name + "` |") && Contains(key.documentation));
   }
   REQUIRE_THAT(text, Contains("| `data.batch_size` | `8` | a whole number from 1 to 16777216 |"));
-  REQUIRE_THAT(text, Contains("| `optimizer.name` | `adamw` | one of adamw, sgd |"));
+  REQUIRE_THAT(text, Contains("| `optimizer.name` | `adamw` | one of adamw, sgd, muon |"));
 }
 
 TEST_CASE("the reference lists every field and event of metrics.jsonl") {

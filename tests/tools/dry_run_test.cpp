@@ -171,6 +171,12 @@ TEST_CASE("dry run: checkpointing, accumulation, documents and options of traini
       config.optimizer.name = OptimizerKind::sgd;
       config.sharding.reduce_dtype = DType::bf16;
     });
+    varied("Muon", 2, [](Config& config) { config.optimizer.name = OptimizerKind::muon; });
+    varied("Muon in f32, by ddp", 2, [](Config& config) {
+      config.optimizer.name = OptimizerKind::muon;
+      config.optimizer.muon_ns_dtype = DType::f32;
+      config.sharding.strategy = StrategyKind::ddp;
+    });
     varied("bf16 masters and moments", 2, [](Config& config) {
       config.runtime.compute_dtype = DType::bf16;
       config.optimizer.master_dtype = DType::bf16;

@@ -82,6 +82,12 @@ TEST_CASE("elastic: gpt2 with dropout has the same bits on 1, 2, 4 and 8 ranks")
              {"ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp"});
 }
 
+TEST_CASE("elastic: Muon has the same bits on 1, 2, 4 and 8 ranks") {
+  Config config = small_model("gpt2-mini");
+  config.optimizer.name = OptimizerKind::muon;
+  check_bits(config, {"ddp", "zero2", "zero3", "fsdp", "hsdp"});
+}
+
 TEST_CASE("elastic: qwen3-moe has the same bits on 1, 2, 4 and 8 ranks") {
   Config config = small_model("qwen3-moe-mini");
   config.moe.balance = Balance::lagged;

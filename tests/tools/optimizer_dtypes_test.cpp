@@ -122,7 +122,7 @@ TEST_CASE("another seed rounds equal masters to other neighbours") {
     const Shard shard{.parameter = parameter,
                       .data = test::normal_tensor(shape, DType::bf16, "w"),
                       .gradient = test::normal_tensor(shape, DType::f32, "g")};
-    OptimizerGroups(make_optimizers(config, *model, {shard}), /*ema_decay=*/0.0)
+    OptimizerGroups(make_optimizers(config, *model, {shard}, {}), /*ema_decay=*/0.0)
         .step(std::vector{1e-4});
     return test::to_doubles(shard.data);
   };

@@ -25,6 +25,16 @@ FAULTS = {
             ".elements = shard.elements",
             ".elements = {}"),
     },
+    ("optim/muon.cpp", "muon"): {
+        "a dry run has no work of matrices": (
+            "  log_work(\n      {.kind = Work::Kind::forward, .amount = newton_schulz_flops(matrix.size(0), matrix.size(1))});\n",
+            ""),
+    },
+    ("tools/train/parameter_groups.cpp", "muon"): {
+        "muon has tables too": (
+            "return matrices.contains(parameter.name()) ? group.settings : settings_of_rest(group);",
+            "return parameter.shape().rank() > 1 ? group.settings : settings_of_rest(group);"),
+    },
     ("optim/sgd.cpp", "optimizer_dtypes"): {
         "SGD writes no copies": (
             "  cast_all(copies, masters);\n",
@@ -63,7 +73,7 @@ FAULTS = {
     },
     ("tools/train/optimizer.cpp", "optimizer_groups"): {
         "all groups have the state of the section's rule": (
-            "state_bytes_per_element(groups.of(parameter).settings, config.train);",
+            "state_bytes_per_element(groups.settings_of(parameter), config.train);",
             "state_bytes_per_element(config.optimizer, config.train);"),
         "norms and biases of a group decay": (
             "    mine.decay = groups.decays(shard.parameter);\n",

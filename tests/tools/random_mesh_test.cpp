@@ -76,7 +76,8 @@ struct Case {
   std::string name() const {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
-        "expert {} ({}, {}) {}, masters {}, moments {}, groups {}, ema {}, micro-batches {} "
+        "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, groups {}, ema {}, micro-batches "
+        "{} "
         "reduced by {}, "
         "balance {}{} adapter {} {} {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
@@ -84,7 +85,8 @@ struct Case {
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
         mesh().tensor_parallel, enum_name(mesh().tensor_exchange), mesh().expert_parallel,
         enum_name(mesh().expert_sums), enum_name(mesh().expert_copies),
-        name_of(config.runtime.compute_dtype), name_of(config.optimizer.master_dtype),
+        name_of(config.runtime.compute_dtype), enum_name(config.optimizer.name),
+        name_of(config.optimizer.muon_ns_dtype), name_of(config.optimizer.master_dtype),
         name_of(config.optimizer.state_dtype), groups_text(), config.train.ema,
         config.data.accumulation_steps, enum_name(mesh().reduce),
         config.moe.balance ? enum_name(*config.moe.balance) : "auto", documents ? " documents" : "",
@@ -132,6 +134,17 @@ void draw_groups(Draws& draws, Config& config) {
   if (!rounds) optimizer.groups.push_back(sgd);
   const bool has_all = !rounds && (sgd.match == "*.weight" || sgd.match == "*.0.*");
   if (!has_all) optimizer.groups.push_back(adamw);
+}
+
+/// Muon for matrices, in half of the cases without state that is rounded at random.
+void draw_muon(Draws& draws, Config& config) {
+  OptimizerConfig& optimizer = config.optimizer;
+  optimizer.muon_scale = draws.one_of({UpdateScale::original, UpdateScale::match_rms_adamw});
+  optimizer.muon_ns_dtype = draws.one_of({DType::f32, DType::bf16});
+  const bool rounds = optimizer.master_dtype == DType::bf16 || optimizer.state_dtype == DType::bf16;
+  if (rounds || draws.coin()) return;
+  optimizer.name = OptimizerKind::muon;
+  for (OptimizerGroupConfig& group : optimizer.groups) group.keys.erase("state_dtype");
 }
 
 Case draw(std::uint64_t number) {
@@ -203,6 +216,7 @@ Case draw(std::uint64_t number) {
   if (draws.coin()) mesh.tensor_exchange = RowExchange::by_rank;
   draw_groups(draws, config);
   if (draws.coin()) config.train.ema = 0.75;
+  draw_muon(draws, config);
   if (mesh.tensor_parallel == 1 && draws.coin()) {
     config.adapter.rank = draws.one_of({1, 3, 8});
     if (draws.coin()) config.adapter.dropout = 0.3;

@@ -93,6 +93,11 @@ TEST_CASE("a continued run has the bits of an uninterrupted one", "[cpu]") {
         {.match = "*.ln_f.*", .keys = {{"frozen", "true"}}},
         {.match = "vectors", .keys = {{"state_dtype", "bf16"}, {"warmup_steps", "2"}}}};
   }
+  SECTION("Muon, by fsdp on two ranks") {
+    config.optimizer.name = OptimizerKind::muon;
+    config.sharding.strategy = StrategyKind::fsdp;
+    config.runtime.ranks = 2;
+  }
   SECTION("bf16 masters and moments, by fsdp on two ranks") {
     config.runtime.compute_dtype = DType::bf16;
     config.optimizer.master_dtype = DType::bf16;

@@ -112,7 +112,7 @@ inline TrainedSession train_session(const Config& config, int ranks, const Steps
     if (steps.delay_seed) delays.emplace(session, *steps.delay_seed, world.rank());
     const auto bytes = [&] {
       communication_stream().synchronize();
-      return world.bytes_sent() - world.bytes_sent(Collective::all_to_all);
+      return world.bytes_sent() - session.strategy().expert_bytes_sent();
     };
     for (int step = 1; step <= steps.count; ++step) {
       const std::int64_t sent = bytes();

@@ -132,7 +132,7 @@ class Trial {
     if (core_) bound.emplace(*core_);
     const Stream& stream = communication_stream();
     const std::int64_t sent = world_.bytes_sent();
-    const std::int64_t to_experts = world_.bytes_sent(Collective::all_to_all);
+    const std::int64_t to_experts = session_->strategy().expert_bytes_sent();
     const double busy_ms = world_.busy_ms();
     context_.profiler().reset_totals();
     const auto begin = SteadyClock::now();
@@ -140,7 +140,7 @@ class Trial {
         session_->step(++steps_, random_tokens(config_.data, session_->model().shape().vocab_size));
     stream.synchronize();
     const std::chrono::duration<double, std::milli> elapsed = SteadyClock::now() - begin;
-    expert_bytes_sent_ = world_.bytes_sent(Collective::all_to_all) - to_experts;
+    expert_bytes_sent_ = session_->strategy().expert_bytes_sent() - to_experts;
     measure(world_.bytes_sent() - sent - expert_bytes_sent_);
     return {.step_ms = elapsed.count(),
             .communication_ms = world_.busy_ms() - busy_ms,

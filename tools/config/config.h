@@ -20,6 +20,7 @@
 #include "models/adapters.h"
 #include "models/balance.h"
 #include "optim/schedule.h"
+#include "optim/update_scale.h"
 #include "runtime/device.h"
 #include "runtime/dtype.h"
 #include "runtime/enum_names.h"
@@ -30,10 +31,10 @@
 
 namespace tessera {
 
-enum class OptimizerKind { adamw, sgd };
+enum class OptimizerKind { adamw, sgd, muon };
 template <>
 inline constexpr EnumNames<OptimizerKind> kEnumNames<OptimizerKind> = {"optimizer",
-                                                                       {"adamw", "sgd"}};
+                                                                       {"adamw", "sgd", "muon"}};
 
 /// The passes in which the next bucket is gathered while this one computes.
 enum class Prefetch { both, forward, backward, none };
@@ -178,6 +179,11 @@ struct OptimizerConfig {
   double weight_decay = 0.1;
   double momentum = 0.0;
   bool nesterov = false;
+  double muon_momentum = 0.95;
+  bool muon_nesterov = true;
+  UpdateScale muon_scale = UpdateScale::match_rms_adamw;
+  /// f32 or bf16.
+  DType muon_ns_dtype = DType::bf16;
   double clip_norm = 1.0;
   /// f32 or bf16.
   DType master_dtype = DType::f32;

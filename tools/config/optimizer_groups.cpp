@@ -149,7 +149,9 @@ std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& section) {
   for (const OptimizerGroupConfig& group : section.groups) {
     groups.push_back(with_settings(section, group));
   }
-  for (const char* name : {"vectors", "others"}) {
+  for (const char* name : {"vectors", "tables", "others"}) {
+    // Only muon tells tables from other matrices.
+    if (name == std::string_view("tables") && section.name != OptimizerKind::muon) continue;
     groups.push_back(with_settings(section, {.match = name}));
     groups.back().listed = false;
   }

@@ -12,7 +12,9 @@
 //   tables     embeddings and the head
 //   matrices   all others, and stacks of experts
 //
-// The default groups follow: `vectors`, then `others`, which takes the rest. They have the section's keys. A
+// Where a group's rule is muon, its matrices have it, and its tables and vectors have adamw.
+//
+// The default groups follow: `vectors`, with muon `tables`, then `others`, which takes the rest. They have the section's keys. A
 // listed group has those of the section in place of the keys that it does not give. Norms and biases
 // decay only in a group that gives weight_decay (optim/decay_rule.h).
 #pragma once

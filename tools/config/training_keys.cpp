@@ -30,7 +30,9 @@ std::string steps_text(const StepRange& steps) {
 
 std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
   return {
-      choice_key("optimizer.name", optimizer.name, "The update rule."),
+      choice_key("optimizer.name", optimizer.name,
+                 "The update rule. `muon` is for matrices and stacks of experts; tables, norms and "
+                 "biases then have adamw."),
       number_key("optimizer.learning_rate", optimizer.learning_rate, kFromZero,
                  "Learning rate after the warm-up."),
       choice_key("optimizer.schedule", optimizer.schedule,
@@ -60,6 +62,15 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
                  "gives it."),
       number_key("optimizer.momentum", optimizer.momentum, kBelowOne, "sgd: momentum."),
       flag_key("optimizer.nesterov", optimizer.nesterov, "sgd: Nesterov's form of the momentum."),
+      number_key("optimizer.muon_momentum", optimizer.muon_momentum, kBelowOne, "muon: momentum."),
+      flag_key("optimizer.muon_nesterov", optimizer.muon_nesterov,
+               "muon: Nesterov's form of the momentum."),
+      choice_key("optimizer.muon_scale", optimizer.muon_scale,
+                 "muon: the factor of an update, by the outputs A and inputs B of its layer. "
+                 "`match_rms_adamw`: 0.2 sqrt(max(A, B)), for AdamW's learning rate. `original`: "
+                 "sqrt(max(1, A / B)), for a larger one."),
+      kept_dtype_key("optimizer.muon_ns_dtype", optimizer.muon_ns_dtype,
+                     "muon: the dtype in which matrices travel and are orthogonalized."),
       number_key("optimizer.clip_norm", optimizer.clip_norm, kFromZero,
                  "Largest global norm of the gradient. A longer gradient is scaled down to it; 0 = "
                  "no clipping."),

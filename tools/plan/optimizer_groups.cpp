@@ -1,6 +1,6 @@
 #include "tools/plan/optimizer_groups.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -18,11 +18,11 @@ std::vector<PlannedGroup> planned_groups(const PlanFigures& figures) {
     ++mine.tensors;
     mine.elements += parameter.numel();
     if (groups.decays(parameter)) mine.weight_decay = mine.group.settings.weight_decay;
-  }
-  for (PlannedGroup& one : planned) {
-    if (one.group.frozen) continue;
-    one.state_bytes =
-        one.elements * state_bytes_per_element(one.group.settings, figures.run.config.train);
+    if (mine.group.frozen) continue;
+    const OptimizerConfig settings = groups.settings_of(parameter);
+    mine.rules.insert(enum_name(settings.name));
+    mine.state_bytes +=
+        parameter.numel() * state_bytes_per_element(settings, figures.run.config.train);
   }
   std::erase_if(planned, [](const PlannedGroup& one) { return one.tensors == 0; });
   return planned;
@@ -38,11 +38,11 @@ std::string groups_table(const PlanFigures& figures) {
   for (const PlannedGroup& one : groups) {
     const OptimizerConfig& settings = one.group.settings;
     const bool frozen = one.group.frozen;
-    text +=
-        fmt::format("  {:<{}} {:>8} {:>8} {:>14} {:>16} {:>13} {:>7}\n", one.group.match, width + 2,
-                    frozen ? "frozen" : enum_name(settings.name), one.tensors, one.elements,
-                    one.state_bytes, frozen ? "-" : fmt::format("{}", settings.learning_rate),
-                    frozen ? "-" : fmt::format("{}", one.weight_decay));
+    text += fmt::format("  {:<{}} {:>8} {:>8} {:>14} {:>16} {:>13} {:>7}\n", one.group.match,
+                        width + 2, frozen ? "frozen" : fmt::format("{}", fmt::join(one.rules, "+")),
+                        one.tensors, one.elements, one.state_bytes,
+                        frozen ? "-" : fmt::format("{}", settings.learning_rate),
+                        frozen ? "-" : fmt::format("{}", one.weight_decay));
   }
   return text;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace tessera {
 /// A group of optimizer.groups, or a default group, in a model.
 struct PlannedGroup {
   OptimizerGroup group;
+  /// The names of the rules that its parameters have: muon's matrices have others than its tables.
+  std::set<std::string_view> rules = {};
   std::int64_t tensors = 0;
   std::int64_t elements = 0;
   /// For one replica of the model, without padding.

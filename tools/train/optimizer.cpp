@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "optim/adamw.h"
+#include "optim/muon.h"
 #include "optim/sgd.h"
 #include "optim/shards.h"
 #include "runtime/check.h"
@@ -12,8 +13,16 @@ namespace tessera {
 namespace {
 
 /// The rule of a group, for its shards. `seed`: that of the run, for stochastic rounding.
-std::unique_ptr<Optimizer> make_rule(const OptimizerConfig& settings,
-                                     std::vector<ParameterShard> shards, std::uint64_t seed) {
+std::unique_ptr<Optimizer> make_rule(
+    const OptimizerConfig& settings, std::vector<ParameterShard> shards, std::uint64_t seed,
+    const std::function<std::unique_ptr<MatrixExchange>()>& exchange) {
+  if (settings.name == OptimizerKind::muon) {
+    return std::make_unique<Muon>(std::move(shards), exchange(),
+                                  MuonOptions{.momentum = settings.muon_momentum,
+                                              .nesterov = settings.muon_nesterov,
+                                              .weight_decay = settings.weight_decay,
+                                              .scale = settings.muon_scale});
+  }
   if (settings.name == OptimizerKind::sgd) {
     return std::make_unique<Sgd>(std::move(shards),
                                  SgdOptions{.momentum = settings.momentum,
@@ -29,7 +38,7 @@ std::unique_ptr<Optimizer> make_rule(const OptimizerConfig& settings,
                                               .seed = seed});
 }
 
-/// Groups of equal settings.
+/// The parameters of equal settings.
 struct Rule {
   OptimizerConfig settings;
   std::vector<ParameterShard> shards;
@@ -50,16 +59,19 @@ ScheduleOptions schedule_of(const OptimizerConfig& settings, std::int64_t steps)
 
 std::vector<OptimizerGroups::Group> make_optimizers(const Config& config,
                                                     const LanguageModel& model,
-                                                    const std::vector<Shard>& shards) {
+                                                    const std::vector<Shard>& shards,
+                                                    const MakeMatrixExchange& exchange) {
   const ParameterGroups groups = parameter_groups(config.optimizer, model);
   std::vector<Rule> rules;
-  std::vector<std::size_t> rule_of;  // of each group
+  const auto rule_of = [&](const OptimizerConfig& settings) {
+    return std::find_if(rules.begin(), rules.end(),
+                        [&](const Rule& rule) { return rule.settings == settings; });
+  };
   for (const OptimizerGroup& group : groups.groups) {
-    const auto same = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) {
-      return rule.settings == group.settings;
-    });
-    rule_of.push_back(static_cast<std::size_t>(same - rules.begin()));
-    if (same == rules.end() && !group.frozen) rules.push_back({group.settings, {}});
+    if (group.frozen) continue;
+    for (const OptimizerConfig& settings : {group.settings, settings_of_rest(group)}) {
+      if (rule_of(settings) == rules.end()) rules.push_back({settings, {}});
+    }
   }
   const std::vector<ParameterShard> trained = shards_for_optimizer(shards);
   std::size_t next = 0;
@@ -67,12 +79,17 @@ std::vector<OptimizerGroups::Group> make_optimizers(const Config& config,
     if (!shard.parameter.trainable()) continue;
     ParameterShard mine = trained[next++];
     mine.decay = groups.decays(shard.parameter);
-    rules[rule_of[groups.place.at(mine.name)]].shards.push_back(std::move(mine));
+    rule_of(groups.settings_of(shard.parameter))->shards.push_back(std::move(mine));
   }
   const auto seed = static_cast<std::uint64_t>(config.train.seed);
   std::vector<OptimizerGroups::Group> made;
   for (Rule& rule : rules) {
-    made.push_back({make_rule(rule.settings, std::move(rule.shards), seed),
+    const auto of_rule = [&] {
+      return exchange([&](const Parameter& parameter) {
+        return groups.settings_of(parameter) == rule.settings;
+      });
+    };
+    made.push_back({make_rule(rule.settings, std::move(rule.shards), seed, of_rule),
                     schedule_of(rule.settings, config.train.steps)});
   }
   return made;
@@ -83,7 +100,7 @@ StateBytes state_bytes(const Config& config, const LanguageModel& model) {
   std::map<std::string, std::int64_t> bytes;
   for (const Parameter& parameter : parameters_of(model)) {
     if (!parameter.trainable()) continue;
-    bytes[parameter.name()] = state_bytes_per_element(groups.of(parameter).settings, config.train);
+    bytes[parameter.name()] = state_bytes_per_element(groups.settings_of(parameter), config.train);
   }
   return bytes;
 }
@@ -91,6 +108,7 @@ StateBytes state_bytes(const Config& config, const LanguageModel& model) {
 std::int64_t state_bytes_per_element(const OptimizerConfig& settings, const TrainConfig& train) {
   constexpr std::int64_t kF32 = 4;
   const std::int64_t average = train.ema > 0.0 ? kF32 : 0;
+  if (settings.name == OptimizerKind::muon) return average + kF32;
   if (settings.name == OptimizerKind::sgd) return average + (settings.momentum > 0.0 ? kF32 : 0);
   return average + 2 * static_cast<std::int64_t>(size_of(settings.state_dtype));  // two moments
 }

@@ -2,22 +2,30 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "optim/groups.h"
+#include "runtime/matrix_exchange.h"
 #include "sharding/plan/footprint.h"
 #include "sharding/shard.h"
 #include "tools/train/parameter_groups.h"
 
 namespace tessera {
 
+/// The exchange of the matrices of parameters that are included (Strategy::make_matrix_exchange).
+using MakeMatrixExchange = std::function<std::unique_ptr<MatrixExchange>(
+    const std::function<bool(const Parameter&)>& includes)>;
+
 /// One optimizer for all groups of equal settings (tools/config/optimizer_groups.h), in the order of the
-/// groups and the same on every rank. They update those shards that are trained.
+/// groups and the same on every rank. They update those shards that are trained. With muon a collective.
 std::vector<OptimizerGroups::Group> make_optimizers(const Config& config,
                                                     const LanguageModel& model,
-                                                    const std::vector<Shard>& shards);
+                                                    const std::vector<Shard>& shards,
+                                                    const MakeMatrixExchange& exchange);
 
 /// Bytes of their state for each parameter.
 StateBytes state_bytes(const Config& config, const LanguageModel& model);

@@ -1,6 +1,7 @@
 #include "tools/train/parameter_groups.h"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 #include "optim/decay_rule.h"
@@ -90,13 +91,38 @@ class Matcher {
 
 }  // namespace
 
+OptimizerConfig settings_of_rest(const OptimizerGroup& group) {
+  OptimizerConfig settings = group.settings;
+  if (settings.name == OptimizerKind::muon) settings.name = OptimizerKind::adamw;
+  return settings;
+}
+
+OptimizerConfig ParameterGroups::settings_of(const Parameter& parameter) const {
+  const OptimizerGroup& group = of(parameter);
+  return matrices.contains(parameter.name()) ? group.settings : settings_of_rest(group);
+}
+
+std::function<std::optional<DType>(const Parameter&)> matrix_dtypes(
+    const OptimizerConfig& optimizer, const LanguageModel& model) {
+  const auto groups = std::make_shared<ParameterGroups>(parameter_groups(optimizer, model));
+  const bool has_muon =
+      std::any_of(groups->groups.begin(), groups->groups.end(),
+                  [](const auto& g) { return g.settings.name == OptimizerKind::muon; });
+  if (!has_muon) return {};
+  return [groups](const Parameter& parameter) -> std::optional<DType> {
+    const OptimizerConfig settings = groups->settings_of(parameter);
+    if (settings.name != OptimizerKind::muon) return std::nullopt;
+    return settings.muon_ns_dtype;
+  };
+}
+
 bool ParameterGroups::decays(const Parameter& parameter) const {
   return of(parameter).gives_decay || !is_vector(parameter);
 }
 
 ParameterGroups parameter_groups(const OptimizerConfig& optimizer, const LanguageModel& model) {
   const Matcher matcher(model);
-  ParameterGroups result{.groups = optimizer_groups(optimizer), .place = {}};
+  ParameterGroups result{.groups = optimizer_groups(optimizer), .place = {}, .matrices = {}};
   const std::vector<OptimizerGroup>& groups = result.groups;
   std::vector<bool> used(groups.size());
   for (const Parameter& parameter : matcher.parameters()) {
@@ -105,6 +131,7 @@ ParameterGroups parameter_groups(const OptimizerConfig& optimizer, const Languag
     });
     const std::size_t place = static_cast<std::size_t>(first - groups.begin());
     result.place[parameter.name()] = place;
+    if (matcher.matches("matrices", parameter)) result.matrices.insert(parameter.name());
     used[place] = true;
   }
   for (std::size_t i = 0; i < groups.size() && groups[i].listed; ++i) {

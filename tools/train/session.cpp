@@ -66,7 +66,11 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   if (!context().is_dry()) load_weights();
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (computes_in(run_.sharding, DType::f16)) scaler_.emplace();
-  optimizer_.emplace(make_optimizers(config, *model_, strategy_->shards()), config.train.ema);
+  const auto exchange = [&](const std::function<bool(const Parameter&)>& includes) {
+    return strategy_->make_matrix_exchange(includes);
+  };
+  optimizer_.emplace(make_optimizers(config, *model_, strategy_->shards(), exchange),
+                     config.train.ema);
   if (!config.runtime.graph) return;
   check_graph();
   graphed_.emplace(config.data.accumulation_steps);
@@ -104,6 +108,8 @@ void TrainingSession::check_graph() const {
             "the host compares the replicas within a step; set sharding.check_replicas=0");
   refuse_if(config.train.profile.last > 0,
             "a graph has no spans to profile; leave train.profile out");
+  refuse_if(run_.sharding.matrix_dtype != nullptr,
+            "the exchange of muon's matrices is not in a graph yet; set optimizer.name=adamw");
   refuse_if(run_.document_token.has_value(),
             "the host reads where documents start; leave data.document_token out");
   const Routers* const routers = model_->routers();
