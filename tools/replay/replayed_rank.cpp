@@ -25,6 +25,7 @@ Config repeated(Config config) {
   config.data.val.clear();
   config.data.hellaswag.clear();
   config.train.sample_every = 0;
+  config.train.evaluate_ema = false;
   config.train.profile = {};
   config.train.measure_matmul_rate = false;
   config.train.on_nonfinite = OnNonfinite::skip;
