@@ -220,7 +220,9 @@ bool may_differ(std::string_view key) {
   const auto is_in = [&](std::string_view section) { return key.starts_with(section); };
   if (key == "runtime.ranks" || key == "runtime.compute_dtype" || key == "train.elastic")
     return false;
-  if (key == "data.train" || key == "data.val" || key == "data.hellaswag") return true;
+  if (key == "data.train" || key == "data.mixture" || key == "data.val" ||
+      key == "data.validation" || key == "data.hellaswag")
+    return true;
   if (key == "model.init_from" || key == "model.dropout" || key == "moe.bias_rate") return true;
   if (key == "sharding.timeout" || key == "sharding.communicator") return true;
   if (key == "optimizer.master_dtype" || key == "optimizer.name" || key == "optimizer.state_dtype")

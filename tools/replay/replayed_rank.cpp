@@ -7,6 +7,7 @@
 #include "sharding/checkpoint/reader.h"
 #include "sharding/comm/launcher.h"
 #include "sharding/comm/world.h"
+#include "tools/config/data_sources.h"
 #include "tools/config/kernel_options.h"
 #include "tools/train/algorithms.h"
 #include "tools/train/gather.h"
@@ -23,6 +24,7 @@ namespace fs = std::filesystem;
 /// threads, unless a launcher has started processes again: the bits are the same.
 Config repeated(Config config) {
   config.data.val.clear();
+  config.data.validation.clear();
   config.data.hellaswag.clear();
   config.train.sample_every = 0;
   config.train.evaluate_ema = false;
@@ -52,7 +54,7 @@ void restore_from(const fs::path& checkpoint, const RecordedRun& run, const RunD
   const Restored restored = restore(session, checkpoint);
   check_on_all_ranks(restored.problem, world);
   check(restored.sequences == data.train.samples(),
-        "data.train {} has {} sequences; {} was saved with {}", run.config().data.train.string(),
+        "data.train {} has {} sequences; {} was saved with {}", to_string(run.config().data.train),
         data.train.samples(), checkpoint.string(), restored.sequences);
   if (run.config().kernels.cublaslt != AlgorithmChoice::measured) return;
   CheckpointReader reader(checkpoint);
