@@ -134,6 +134,28 @@ TEST_CASE("a run that is killed, and goes on with other ranks, ends with undistu
   check_killed(killed_run(folder), {{.ranks = 2}, {.ranks = 4}, {.ranks = 1}}, 8, folder);
 }
 
+TEST_CASE("a run with muon, groups and averages that is killed ends with undisturbed weights",
+          "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = killed_run(folder);
+  config.optimizer.name = OptimizerKind::muon;
+  config.optimizer.groups = {{.match = "tables", .keys = {{"learning_rate_factor", "0.5"}}}};
+  config.train.ema = 0.9;
+  check_killed(config, {{.ranks = 2}, {.ranks = 4}, {.ranks = 1}}, 4, folder);
+}
+
+TEST_CASE("a run on a curriculum of two sources that is killed ends with undisturbed weights",
+          "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = killed_run(folder);
+  const std::filesystem::path train = config.data.train.first(), val = config.data.val;
+  config.data.train.sources = {{.path = train, .weight = 0.7},
+                               {.path = val, .weight = 0.3, .until_step = 12},
+                               {.path = val, .weight = 0.05, .from_step = 13}};
+  config.data.val.clear();
+  check_killed(config, {{.ranks = 2}, {.ranks = 4}, {.ranks = 1}}, 4, folder);
+}
+
 TEST_CASE(
     "a run of pipeline x shard x tensor ranks that is killed, and goes on with other meshes, "
     "ends with undisturbed weights",

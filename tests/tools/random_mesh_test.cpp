@@ -18,6 +18,7 @@
 #include "tests/tools/sessions.h"
 #include "tools/config/optimizer_groups.h"
 #include "tools/config/sharding_options.h"
+#include "tools/train/run_data.h"
 
 namespace tessera {
 namespace {
@@ -28,7 +29,7 @@ using test::TrainedSession;
 constexpr int kUsualCases = 24;
 /// One case in kManyEvery may have kManyRanks.
 constexpr int kMostRanks = 8, kManyRanks = 16, kManyEvery = 16;
-constexpr std::int64_t kLength = 32, kVocabulary = 37;
+constexpr std::int64_t kLength = 32, kVocabulary = 37, kRows = 4;
 
 /// Draws for one case, addressed by its number.
 class Draws {
@@ -50,7 +51,7 @@ struct Case {
   Config config;
   /// The ranks that compute different rows.
   int batch_ranks = 1;
-  bool documents = false;
+  bool documents = false, mixture = false;
 
   const ShardingConfig& mesh() const { return config.sharding; }
   int ranks() const {
@@ -76,10 +77,8 @@ struct Case {
   std::string name() const {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
-        "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, groups {}, ema {}, micro-batches "
-        "{} "
-        "reduced by {}, "
-        "balance {}{} adapter {} {} {}",
+        "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, groups {}, ema {}, "
+        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
@@ -89,7 +88,10 @@ struct Case {
         name_of(config.optimizer.muon_ns_dtype), name_of(config.optimizer.master_dtype),
         name_of(config.optimizer.state_dtype), groups_text(), config.train.ema,
         config.data.accumulation_steps, enum_name(mesh().reduce),
-        config.moe.balance ? enum_name(*config.moe.balance) : "auto", documents ? " documents" : "",
+        config.moe.balance ? enum_name(*config.moe.balance) : "auto",
+        documents ? " documents"
+        : mixture ? " mixture"
+                  : "",
         config.adapter.rank, config.adapter.dropout, config.adapter.targets);
   }
 };
@@ -175,7 +177,7 @@ Case draw(std::uint64_t number) {
   const auto strategy =
       draws.one_of({"ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp"});
   drawn.batch_ranks = draws.one_of({1, 1, 2, 4});
-  config.data = {.batch_size = 4, .sequence_length = kLength};
+  config.data = {.batch_size = kRows, .sequence_length = kLength};
   if (draws.coin()) {
     config.data.accumulation_steps = 4 / drawn.batch_ranks;
   }
@@ -224,7 +226,26 @@ Case draw(std::uint64_t number) {
     if (some)
       config.adapter.targets = preset == "gpt2-mini" ? "c_attn,*.1.mlp.*" : "q_proj,v_proj,*.1.*";
   }
+  drawn.mixture = !drawn.documents && draws.coin();
   return drawn;
+}
+
+/// Rows of three sources, the third from the second step on.
+const TokenLoader& mixed_rows() {
+  static const TokenLoader loader = [] {
+    std::vector<RowSource> sources;
+    for (const char* kind : {"uniform", "zipf", "copy"}) {
+      sources.emplace_back(TokenCorpus::open(std::string("synthetic:") + kind, kVocabulary),
+                           kLength, SampleOrder::shuffled, /*seed=*/1, std::nullopt,
+                           RowKind::windows);
+    }
+    std::vector<Mixture::Source> sizes;
+    for (const RowSource& source : sources) sizes.push_back({source.samples(), source.inputs()});
+    const std::vector<MixturePart> parts = {
+        {.source = 0, .weight = 0.5}, {.source = 1, .weight = 0.2}, {.source = 2, .from_step = 2}};
+    return TokenLoader(std::move(sources), Mixture(parts, sizes, MixtureKind::by_tokens, kRows));
+  }();
+  return loader;
 }
 
 TrainedSession train(const Case& drawn, test::Steps steps) {
@@ -233,6 +254,7 @@ TrainedSession train(const Case& drawn, test::Steps steps) {
     steps.source = test::two_documents(kLength, kVocabulary,
                                        [](std::int64_t row) { return 5 + 9 * (row % 3); });
   }
+  if (drawn.mixture) steps.source = batches_of(mixed_rows(), /*first_step=*/1, kRows);
   return test::train_session(drawn.config, drawn.ranks(), steps);
 }
 
