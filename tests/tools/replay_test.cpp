@@ -93,7 +93,7 @@ fs::path with_flipped_bit(const Config& run, std::int64_t step, const fs::path& 
     Checkpointer checkpointer(config.train, world, [](std::string_view) {});
     CheckpointTexts texts;
     if (world.rank() == 0) {
-      texts.state = run_state_text(session, restored.position, {}, data.train.samples());
+      texts.state = run_state_text(session, restored.position, {}, data.train.samples(), "");
       texts.files[kConfigFile] = to_yaml(resolved.config);
       texts.files[kModelFile] = session.model().config().dump();
     }

@@ -174,7 +174,7 @@ void save(TrainingSession& session, const RunPosition& position, const TrainConf
   Checkpointer checkpointer(
       config, world, [](std::string_view) {}, calls);
   CheckpointTexts texts;
-  if (world.rank() == 0) texts.state = run_state_text(session, position, {}, 1);
+  if (world.rank() == 0) texts.state = run_state_text(session, position, {}, 1, "");
   checkpointer.save(position.step, true, tensors_to_save(session), texts);
   const std::string problem = checkpointer.finish();
   if (!problem.empty()) throw Error(problem);
@@ -321,7 +321,7 @@ TEST_CASE("a checkpoint holds the values of its step while training goes on") {
     Checkpointer checkpointer(
         async, world, [](std::string_view) {}, late_calls);
     CheckpointTexts texts;
-    if (world.rank() == 0) texts.state = run_state_text(session, {1, 1}, {}, 1);
+    if (world.rank() == 0) texts.state = run_state_text(session, {1, 1}, {}, 1, "");
     checkpointer.save(1, true, tensors_to_save(session), texts);
     for (std::int64_t step = 2; step <= 6; ++step) {
       session.step(step, batches);
@@ -355,7 +355,7 @@ TEST_CASE("a failing call at any place leaves a checkpoint that loads, and train
         Checkpointer checkpointer(
             config, world, [&](std::string_view line) { log += std::string(line) + "\n"; }, calls);
         CheckpointTexts texts;
-        if (world.rank() == 0) texts.state = run_state_text(session, {2, 2}, {}, 1);
+        if (world.rank() == 0) texts.state = run_state_text(session, {2, 2}, {}, 1, "");
         checkpointer.save(2, true, tensors_to_save(session), texts);
         const std::string problem = checkpointer.finish();
         if (world.rank() == 0) {
