@@ -61,8 +61,8 @@ void check_supported(const nlohmann::json& config) {
        {"modules_to_save", "rank_pattern", "alpha_pattern", "layer_replication",
         "target_parameters", "trainable_token_indices", "alora_invocation_tokens", "arrow_config",
         "kasa_config", "velora_config", "monteclora_config", "use_bdlora"}) {
-    check(!config.contains(key) || config[key].empty(), "{}: {} is {}; expected none", kConfig, key,
-          excerpt(config[key].dump()));
+    const nlohmann::json value = config.value(key, nlohmann::json());
+    check(value.empty(), "{}: {} is {}; expected none", kConfig, key, excerpt(value.dump()));
   }
 }
 

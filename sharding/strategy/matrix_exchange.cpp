@@ -93,7 +93,7 @@ class BucketExchange {
   }
 
   void transform(const MatrixExchange::Work& work) {
-    wait_for_communication(arrival_);
+    wait_for_message();
     copy_runs(receives_, message_.tensor, /*to_matrices=*/true);
     message_ = {};
     for (const Tensor& whole : wholes_) {
@@ -106,7 +106,7 @@ class BucketExchange {
   }
 
   void read(const MatrixExchange::Work& work) {
-    wait_for_communication(arrival_);
+    wait_for_message();
     std::vector<Tensor> values(matrices_.size());
     for (const Place& place : results_) {
       values[place.matrix] = flat_part(message_.tensor, place.first, place.part.count);
@@ -197,11 +197,17 @@ class BucketExchange {
     to_matrices ? cast_all(of_matrices, of_message) : cast_all(of_message, of_matrices);
   }
 
-  void exchange(Parts received, const Parts& sent, const char* label) {
+  void exchange(Parts received, Parts sent, const char* label) {
     const Stream& stream = communication_stream();
     stream.wait(context().compute_stream().record());
     arrival_ = ranks_->all_to_all_parts(received, sent, stream, bucket().name + label);
     message_ = std::move(received);
+    sent_message_ = std::move(sent);
+  }
+  /// A message is kept until it has arrived, so that its memory is released at the same moment in every run.
+  void wait_for_message() {
+    wait_for_communication(arrival_);
+    sent_message_ = {};
   }
 
   const GroupPlan& group_;
@@ -215,7 +221,7 @@ class BucketExchange {
   std::vector<Place> sends_, receives_, results_of_owner_, results_;
   // While the exchange is under way:
   std::vector<Tensor> wholes_;
-  Parts message_;
+  Parts message_, sent_message_;
   std::optional<Event> arrival_;
 };
 

@@ -43,6 +43,7 @@ TEST_CASE("a metrics line is JSON with the documented fields and no others") {
   CHECK_FALSE(json::parse(json_line(metrics)).contains("router_loss"));
   metrics.val_loss = 1.5f;
   metrics.val_loss_ema = 1.25f;
+  metrics.val_losses = {{"books", 2.0f}};
   metrics.group_learning_rates = {{"*.ln_?.*, tables", 0.5}, {"matrices", 1e-3}};
   metrics.hellaswag = 0.25;
   metrics.router_loss = 0.125;
@@ -55,6 +56,8 @@ TEST_CASE("a metrics line is JSON with the documented fields and no others") {
   CHECK(found == documented);
   CHECK(line["step"] == 7);
   CHECK(line["val_loss_ema"] == 1.25);
+  CHECK(line["val_losses"] == json{{"books", 2.0}});
+  CHECK(line["val_perplexities"]["books"] == Approx(std::exp(2.0)));
   CHECK(line["group_learning_rates"] == json{{"*.ln_?.*, tables", 0.5}, {"matrices", 1e-3}});
   CHECK(line["hellaswag"] == 0.25);
   CHECK(line["router_loss"] == 0.125);

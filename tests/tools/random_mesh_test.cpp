@@ -254,7 +254,7 @@ TrainedSession train(const Case& drawn, test::Steps steps) {
     steps.source = test::two_documents(kLength, kVocabulary,
                                        [](std::int64_t row) { return 5 + 9 * (row % 3); });
   }
-  if (drawn.mixture) steps.source = batches_of(mixed_rows(), /*first_step=*/1, kRows);
+  if (drawn.mixture) steps.source = batches_of(mixed_rows(), /*first_step=*/0, kRows);
   return test::train_session(drawn.config, drawn.ranks(), steps);
 }
 

@@ -212,6 +212,7 @@ Mixture::Mixture(const std::vector<MixturePart>& parts, const std::vector<Source
 }
 
 const Mixture::Phase& Mixture::phase_of(std::int64_t row) const {
+  check(row >= 0, "mixture: there is no row {}", row);
   const auto next = std::upper_bound(
       phases_.begin(), phases_.end(), row,
       [](std::int64_t wanted, const Phase& phase) { return wanted < phase.first_row; });
