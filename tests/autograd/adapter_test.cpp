@@ -235,7 +235,9 @@ TEST_CASE("adapters: a module lists the factors A behind its own parameters, and
   CHECK(names == "q k v q.a! v.a! q.b! v.b! ");
 }
 
-TEST_CASE("uniform initial values fill the range up to their bound, and do not depend on the part that is made") {
+TEST_CASE(
+    "uniform initial values fill the range up to their bound, and do not depend on the part that "
+    "is made") {
   const test::Rank rank;
   const Parameter parameter("factor", {8, 512}, Initializer::uniform(0.25));
   const Tensor all = Tensor::empty({4096}, DType::f32);

@@ -103,8 +103,9 @@ inline std::vector<std::string> results_of(const std::filesystem::path& run) {
   std::vector<std::string> results;
   for (const nlohmann::json& line : metrics_of(run)) {
     std::string text;
-    for (const char* key : {"step", "loss", "gradient_norm", "val_loss", "val_loss_ema", "learning_rate", "tokens",
-                            "router_loss", "expert_load", "idle_experts"}) {
+    for (const char* key :
+         {"step", "loss", "gradient_norm", "val_loss", "val_loss_ema", "learning_rate", "tokens",
+          "router_loss", "expert_load", "idle_experts"}) {
       text += line.value(key, nlohmann::json()).dump() + " ";
     }
     results.push_back(text);
