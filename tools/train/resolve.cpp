@@ -350,9 +350,8 @@ void describe_to_sharding(ResolvedConfig& run) {
   const TransformerShape shape = shape_of(run.model);
   const auto model = make_model(run.model);
   check_key(run.config, "adapter.targets", [&] { add_adapters(*model, run.config.adapter); });
-  check_key(run.config, "optimizer.groups", [&] {
-    run.sharding.matrix_dtype = matrix_dtypes(run.config.optimizer, *model);
-  });
+  check_key(run.config, "optimizer.groups",
+            [&] { run.sharding.matrix_dtype = matrix_dtypes(run.config.optimizer, *model); });
   run.sharding.counters = shape.experts.layers * shape.experts.count;
   run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
   run.sharding.stage_counters = run.config.moe.balance == Balance::hf ? shape.experts.count : 0;
