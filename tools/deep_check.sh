@@ -118,7 +118,7 @@ tsan_build() { sanitized tsan "${tsan_targets[@]}"; }
 tsan_cpu() {
   local exclude=$about_gpus tests='^runtime/|^sharding/|^kernels/.*thread'
   if [[ $sample ]]; then
-    exclude+='|^sharding/(random_options|strategy|checkpoint)' # a minute and more
+    exclude+='|^sharding/(random_options|strategy|checkpoint|whole_matrices)' # a minute and more
   else
     tests+='|^tools/cut_sessions'
   fi
