@@ -87,15 +87,9 @@ bool is_list(std::string_view text) {
 }
 
 template <typename Entry>
-std::vector<Entry> parse_entries(std::string_view text) {
-  const NodePlace place = [](const YAML::Node& node) {
-    return fmt::format("character {}", node.Mark().column + 1);  // yaml-cpp counts from 0
-  };
-  try {
-    return read_entries<Entry>(yaml_documents(std::string(text), 1).at(0), place);
-  } catch (const YAML::Exception& error) {
-    fail("not a list: {}", error.what());
-  }
+std::optional<std::vector<Entry>> parse_entries(std::string_view text) {
+  return parse_yaml_list<std::vector<Entry>>(
+      text, [](const YAML::Node& list) { return read_entries<Entry>(list, place_in_text); });
 }
 
 /// A list of the keys that are not as they are by default.
@@ -131,10 +125,13 @@ std::string to_string(const TrainingData& data) {
 Key training_data_key(TrainingData& data) {
   Key key = form_key(
       "data.train", data, "a path, or a list of sources such as {path: a.bin, weight: 0.5}",
-      [](std::string_view text) {
+      [](std::string_view text) -> std::optional<TrainingData> {
         TrainingData read(text);
-        if (is_list(text)) read.sources = parse_entries<TrainingSource>(text);
-        return std::optional(read);
+        if (!is_list(text)) return read;
+        auto sources = parse_entries<TrainingSource>(text);
+        if (!sources) return std::nullopt;
+        read.sources = std::move(*sources);
+        return read;
       },
       [](const TrainingData& value) { return to_string(value); },
       "Token files to train on, as `tessera prepare` writes them: llm.c's format, with ids "
@@ -160,8 +157,7 @@ Key validation_key(std::vector<ValidationSource>& sources) {
         return value.empty() ? std::string() : text_of(value);
       },
       "In place of `data.val`: a list of `{name, path}`. Metrics have the loss and the perplexity "
-      "of "
-      "each source, and the loss of all their tokens. Empty = `data.val` alone.");
+      "of each source, and the loss of all their tokens. Empty = `data.val` alone.");
   key.parse_list = [&sources](const YAML::Node& list, const NodePlace& place) {
     sources = read_entries<ValidationSource>(list, place);
   };

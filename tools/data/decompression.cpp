@@ -40,8 +40,7 @@ class Blocks {
 [[noreturn]] void fail_truncated(const Blocks& blocks) {
   fail(
       "{}: truncated: the archive is incomplete at the file's end, byte {}; download or compress "
-      "it "
-      "again",
+      "it again",
       blocks.name(), blocks.taken());
 }
 

@@ -129,8 +129,7 @@ std::vector<fs::path> files_of_folder(const fs::path& folder) {
   std::erase_if(files, [](const fs::path& file) { return !is_document_file(file); });
   check(!files.empty(),
         "{} has no .txt, .md, .json, .jsonl, .yaml, .yml, .parquet, .arrow or .feather file, as it "
-        "is "
-        "or as .gz or .zst",
+        "is or as .gz or .zst",
         folder.string());
   return files;
 }

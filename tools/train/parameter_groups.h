@@ -17,13 +17,12 @@ struct ParameterGroups {
   std::vector<OptimizerGroup> groups;
   /// By the parameter's name: the place of its group.
   std::map<std::string, std::size_t> place;
+  /// The names of all matrices and stacks of experts.
+  std::set<std::string> matrices;
 
   const OptimizerGroup& of(const Parameter& parameter) const {
     return groups[place.at(parameter.name())];
   }
-  /// The names of all matrices and stacks of experts.
-  std::set<std::string> matrices;
-
   /// The settings of the parameter's update: its group's, but adamw for a table or a vector in a group of muon.
   OptimizerConfig settings_of(const Parameter& parameter) const;
   /// Whether weight decay acts on the parameter.
