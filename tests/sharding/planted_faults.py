@@ -36,10 +36,10 @@ FAULTS = {
     },
     "sharding/strategy/matrix_exchange.cpp": {
         "an owner does not wait for the parts": (
-            "    wait_for_communication(arrival_);\n    copy_runs(",
+            "    wait_for_message();\n    copy_runs(",
             "    arrival_.reset();\n    copy_runs("),
         "ranks do not wait for the results": (
-            "    wait_for_communication(arrival_);\n    std::vector<Tensor> values",
+            "    wait_for_message();\n    std::vector<Tensor> values",
             "    arrival_.reset();\n    std::vector<Tensor> values"),
         "a piece begins at the parameter's beginning": (
             ".first = own_[i].first - first_of_shard(matrix),",
