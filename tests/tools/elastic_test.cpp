@@ -14,6 +14,7 @@
 #include "tools/config/sharding_options.h"
 #include "tools/plan/dry_run.h"
 #include "tools/plan/plan.h"
+#include "tools/train/resolve_ranks.h"
 #include "tools/train/session.h"
 #include "tools/train/trainer.h"
 

@@ -21,6 +21,7 @@
 #include "tools/plan/plan.h"
 #include "tools/plan/prediction.h"
 #include "tools/train/resolve.h"
+#include "tools/train/resolve_ranks.h"
 #include "tools/train/session.h"
 #include "tools/train/trainer.h"
 

@@ -15,6 +15,7 @@
 #include "tools/measure/workload.h"
 #include "tools/plan/dry_run.h"
 #include "tools/train/resolve.h"
+#include "tools/train/resolve_ranks.h"
 #include "tools/train/session.h"
 #include "tools/train/trainer.h"
 

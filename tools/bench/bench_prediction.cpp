@@ -32,6 +32,7 @@
 #include "tools/plan/figures.h"
 #include "tools/plan/machine_file.h"
 #include "tools/program/command_line.h"
+#include "tools/train/resolve_ranks.h"
 
 namespace tessera {
 namespace {

@@ -42,6 +42,7 @@
 #include "tools/program/command_line.h"
 #include "tools/train/lengths.h"
 #include "tools/train/resolve.h"
+#include "tools/train/resolve_ranks.h"
 #include "tools/train/session.h"
 
 namespace tessera {

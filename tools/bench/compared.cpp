@@ -17,6 +17,7 @@
 #include "tools/measure/workload.h"
 #include "tools/train/lengths.h"
 #include "tools/train/resolve.h"
+#include "tools/train/resolve_ranks.h"
 #include "tools/train/world_options.h"
 
 namespace tessera {

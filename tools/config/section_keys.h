@@ -9,7 +9,7 @@
 namespace tessera {
 
 // The bounds of sizes: far above every use, and far below an overflow of their products with the
-// size of an element. tools/train/resolve.cpp bounds the products themselves.
+// size of an element. tools/train/size_model.cpp bounds the products themselves.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;

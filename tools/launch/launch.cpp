@@ -26,6 +26,7 @@
 #include "tools/train/lengths.h"
 #include "tools/train/log_file.h"
 #include "tools/train/resolve.h"
+#include "tools/train/resolve_ranks.h"
 
 namespace tessera {
 namespace {

@@ -10,6 +10,7 @@
 #include "sharding/comm/dry/dry.h"
 #include "tools/config/kernel_options.h"
 #include "tools/plan/unit_work.h"
+#include "tools/train/resolve_ranks.h"
 #include "tools/train/session.h"
 
 namespace tessera {

@@ -9,6 +9,7 @@
 #include "tools/config/sharding_options.h"
 #include "tools/train/lengths.h"
 #include "tools/train/optimizer.h"
+#include "tools/train/resolve_ranks.h"
 
 namespace tessera {
 namespace {

@@ -4,6 +4,7 @@
 #include "tools/config/parse.h"
 #include "tools/plan/figures.h"
 #include "tools/plan/plan.h"
+#include "tools/train/resolve_ranks.h"
 
 namespace tessera {
 namespace {

@@ -7,6 +7,7 @@
 #include "tools/plan/byte_unit.h"
 #include "tools/plan/figures.h"
 #include "tools/plan/optimizer_groups.h"
+#include "tools/train/resolve_ranks.h"
 
 namespace tessera {
 namespace {

@@ -15,6 +15,7 @@
 #include "tools/plan/cuts.h"
 #include "tools/plan/figures.h"
 #include "tools/train/lengths.h"
+#include "tools/train/resolve_ranks.h"
 
 namespace tessera {
 namespace {

@@ -10,6 +10,7 @@
 #include "tools/plan/byte_unit.h"
 #include "tools/plan/figures.h"
 #include "tools/plan/plan.h"
+#include "tools/train/resolve_ranks.h"
 
 namespace tessera {
 namespace {

@@ -40,22 +40,8 @@ std::optional<std::int32_t> find_document_token(const std::string& name,
                                                 const std::filesystem::path& tokenizer,
                                                 std::int64_t vocab_size);
 
-/// The configuration on so many ranks. With train.elastic, data.accumulation_steps is the share of
-/// each. Raises Error if the ranks do not divide train.elastic.
-ResolvedConfig on_ranks(ResolvedConfig run, int ranks);
-
 /// Whether a row of a batch has documents that do not see each other.
 bool masks_documents(const ResolvedConfig& run);
-
-/// Raises Error unless the sharding suits this number of ranks.
-void check_sharding(const ResolvedConfig& run, int ranks);
-
-/// Empty if a batch divides evenly among the micro-batches of so many ranks; otherwise the problem.
-std::string uneven_batch(const ResolvedConfig& run, int ranks);
-
-/// Raises Error unless the sharding suits this number of ranks and a batch divides evenly among
-/// their micro-batches.
-void check_ranks(const ResolvedConfig& run, int ranks);
 
 /// Raises Error, with the place of the key, if model.frozen, adapter.targets, optimizer.groups,
 /// sharding.activation_checkpointing, sharding.buckets or sharding.rules name parts that the model does not have.
@@ -69,9 +55,6 @@ std::int64_t parameter_count(const LanguageModel& model);
 
 /// "0.83M parameters (4 layers x 128, vocabulary 125 from data/mine/manifest.json)".
 std::string describe_model(const ResolvedConfig& run);
-
-/// Sets the numbers of the model and the data among the sharding options.
-void describe_to_sharding(ResolvedConfig& run);
 
 /// Tokens of all ranks in one step.
 std::int64_t tokens_per_step(const DataConfig& data);

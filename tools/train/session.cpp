@@ -21,6 +21,7 @@
 #include "tools/train/gather.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/replica_check.h"
+#include "tools/train/resolve_ranks.h"
 
 namespace tessera {
 

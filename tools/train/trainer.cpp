@@ -11,6 +11,7 @@
 #include "tools/plan/advice.h"
 #include "tools/train/lengths.h"
 #include "tools/train/optimizer.h"
+#include "tools/train/resolve_ranks.h"
 #include "tools/train/resume.h"
 #include "tools/train/run_folder.h"
 #include "tools/train/runner.h"
