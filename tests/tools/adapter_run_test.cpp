@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Contains;
 using test::error_of;
+using test::model_bytes;
 using test::results_of;
 using test::TemporaryDirectory;
 
@@ -45,10 +46,6 @@ Config adapter_run(const TemporaryDirectory& folder, const std::string& preset) 
   config.train.eval_every = 3;
   config.train.checkpoint_every = 3;
   return config;
-}
-
-std::string adapter_bytes(const fs::path& run) {
-  return read_text_file(run / "model/adapter_model.safetensors");
 }
 
 /// Takes back the end of a run behind step 3.
@@ -98,7 +95,7 @@ TEST_CASE("adapters: a run continues bit for bit, by other strategies and on oth
   config.data.val.clear();  // its loss is a sum over ranks
   config.runtime.compute_dtype = GENERATE(DType::f32, DType::bf16);
   train(config);
-  const std::string adapter = adapter_bytes(config.train.dir);
+  const std::string adapter = model_bytes(config.train.dir);
   const std::vector<std::string> results = results_of(config.train.dir);
   for (const auto& [strategy, ranks] :
        {std::pair{StrategyKind::single, 1}, std::pair{StrategyKind::fsdp, 2},
@@ -109,7 +106,7 @@ TEST_CASE("adapters: a run continues bit for bit, by other strategies and on oth
     again.sharding.strategy = strategy;
     again.runtime.ranks = ranks;
     train(again);
-    CHECK(adapter_bytes(config.train.dir) == adapter);
+    CHECK(model_bytes(config.train.dir) == adapter);
     CHECK(results_of(config.train.dir) == results);
   }
 }
@@ -126,7 +123,7 @@ TEST_CASE("adapters: the stages of a pipeline read the base, and have the bits o
   stages.sharding.pipeline_parallel = 2;
   stages.runtime.ranks = 2;
   train(stages);
-  CHECK(adapter_bytes(stages.train.dir) == adapter_bytes(config.train.dir));
+  CHECK(model_bytes(stages.train.dir) == model_bytes(config.train.dir));
 }
 
 TEST_CASE("adapters: a run does not continue on another base, or without one", "[cpu]") {
@@ -223,7 +220,7 @@ TEST_CASE("adapters: a run starts from an adapter of PEFT, with its rank and lay
   config.optimizer.weight_decay = 0.0;
   config.data.val.clear();
   train(config);
-  CHECK(adapter_bytes(config.train.dir).size() > 0);
+  CHECK(model_bytes(config.train.dir).size() > 0);
   CHECK(scores(config.train.dir) == scores(golden / "llama/llama3", golden / "adapters/llama"));
 }
 

@@ -144,6 +144,19 @@ TEST_CASE("a run with muon, groups and averages that is killed ends with undistu
   check_killed(config, {{.ranks = 2}, {.ranks = 4}, {.ranks = 1}}, 4, folder);
 }
 
+TEST_CASE("a run of an adapter that is killed ends with undisturbed factors", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config base = test::tiny_run(folder);
+  base.train.steps = 1;
+  base.train.dir = folder / "base";
+  train(base);
+  Config config = killed_run(folder);
+  config.model = {.init_from = folder / "base"};
+  config.adapter.rank = 2;
+  config.adapter.dropout = 0.1;
+  check_killed(config, {{.ranks = 2}, {.ranks = 4}, {.ranks = 1}}, 4, folder);
+}
+
 TEST_CASE("a run on a curriculum of two sources that is killed ends with undisturbed weights",
           "[cpu]") {
   const TemporaryDirectory folder;

@@ -125,7 +125,8 @@ inline std::map<std::string, std::vector<float>> saved_weights(const std::filesy
 }
 
 inline std::string model_bytes(const std::filesystem::path& run) {
-  return read_text_file(run / "model/model.safetensors");
+  const std::filesystem::path adapter = run / "model/adapter_model.safetensors";
+  return read_text_file(exists(adapter) ? adapter : run / "model/model.safetensors");
 }
 
 }  // namespace tessera::test
