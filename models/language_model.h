@@ -96,6 +96,16 @@ class LanguageModel : public Module {
 /// are f32 or f64. As in LanguageModel::log_probabilities.
 Tensor log_probabilities_of(const Tensor& logits, const Tensor& targets);
 
+/// Whether a unit is a block: neither the embedding nor the head.
+bool is_block(const LanguageModel& model, const Unit& unit);
+
+/// Floating-point operations of the head's products per token, forward and backward.
+double head_flops(const LanguageModel& model);
+
+/// training_flops() of the model's shape, less the 2 per token of each frozen weight, whose gradient is not
+/// computed, and with 6 per token of each weight of an adapter.
+double training_flops(const LanguageModel& model, std::int64_t batch, std::int64_t sequence_length);
+
 /// The number of targets that count: all but -100. Waits for the device if `targets` lies on one.
 std::int64_t valid_targets(const Tensor& targets);
 

@@ -156,6 +156,35 @@ TEST_CASE("prediction: the units' operations add up to those of a step") {
   }
 }
 
+TEST_CASE("prediction: frozen weights have no gradient's operations, and adapters have theirs") {
+  const auto tokens = [](const Config& config) {
+    return static_cast<double>(tokens_per_step(config.data));
+  };
+  const auto check_sum = [&](const Config& config, double more_per_token) {
+    const ResolvedConfig run = resolve(config);
+    const auto model = make_model(run);
+    const DataConfig& data = config.data;
+    const double flops = training_flops(*model, data.batch_size, data.sequence_length);
+    const double all = training_flops(model->shape(), data.batch_size, data.sequence_length);
+    CHECK(flops == Approx(all + more_per_token * tokens(config)));
+    const StepMemory step = dry_run(run, {.threads = 1});
+    CHECK(flops_of(step.log, Work::Kind::forward) + flops_of(step.log, Work::Kind::backward) ==
+          Approx(flops));
+  };
+  // A block of width 16 has q and o of 16 x 16, k and v of 8 x 16, and three matrices of 12 x 16.
+  constexpr double kBlock = 2 * 16 * 16 + 2 * 8 * 16 + 3 * 12 * 16, kHead = 29 * 16;
+  Config config = tiny("llama3-mini", 2);
+  config.model.frozen = "lm_head";
+  check_sum(config, -2.0 * kHead);
+  config.model.frozen = "model.layers.1,model.embed_tokens";
+  check_sum(config, -2.0 * kBlock);
+  config.model.frozen = "";
+  config.adapter.rank = 2;
+  // The factors of a layer are 2 x (inputs + outputs).
+  constexpr double kFactors = 2 * (2 * 32 + 2 * 24 + 3 * 28);
+  check_sum(config, 3 * (6.0 * kFactors - 2.0 * kBlock) - 2.0 * kHead);
+}
+
 /// The bytes of one stream's copies between the device and the host, or of the host's own work.
 double host_bytes(const StreamLog& log, const std::string& stream, Work::Kind kind) {
   double sum = 0.0;

@@ -29,12 +29,6 @@ UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, const Plan& plan, int 
       splits_backward_(plan.pipeline.splits_backward()),
       heads_(plan, rank) {}
 
-bool UnitWork::is_block(const Unit& unit) const {
-  const Units& units = model_.units();
-  const bool tied = units.front()->at_both_ends();
-  return &unit != units.front().get() && (tied || &unit != units.back().get());
-}
-
 double UnitWork::products(const Unit& unit, bool trained_only) const {
   double weights = 0.0;
   for (const Parameter& parameter : unit.parameters()) {
@@ -48,20 +42,18 @@ double UnitWork::products(const Unit& unit, bool trained_only) const {
 
 void UnitWork::before_forward(Unit& unit) {
   next_.before_forward(unit);
-  if (is_block(unit)) {
+  if (is_block(model_, unit)) {
     log_work({.kind = Work::Kind::forward, .amount = products(unit, false) + attention_});
     return;
   }
   const bool is_first = &unit == model_.units().front().get();
   if (is_first && !heads_.next_is_head(unit)) return;  // a lookup
-  const TransformerShape& shape = model_.shape();
-  const double head = static_cast<double>(shape.vocab_size) * static_cast<double>(shape.width);
-  log_work({.kind = Work::Kind::forward, .amount = 6.0 * tokens_ * head / tensor_ranks_});
+  log_work({.kind = Work::Kind::forward, .amount = tokens_ * head_flops(model_) / tensor_ranks_});
 }
 
 void UnitWork::before_backward(Unit& unit) {
   next_.before_backward(unit);
-  if (!is_block(unit)) return;
+  if (!is_block(model_, unit)) return;
   const double forward = products(unit, false) + attention_;
   const double again = unit.checkpointing() ? forward : 0.0;
   const double inputs = products(unit, false) + 2.0 * attention_ + again;

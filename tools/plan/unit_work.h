@@ -43,7 +43,6 @@ class UnitWork final : public UnitHooks {
   void after_backward(Unit& unit) override { next_.after_backward(unit); }
 
  private:
-  bool is_block(const Unit& unit) const;
   /// This rank's operations of a block's products but those that log themselves in a forward pass, or of those with
   /// trained weights.
   double products(const Unit& unit, bool trained_only) const;

@@ -338,8 +338,8 @@ void Runner::report(std::int64_t step, const StepResult& result) {
                          .tokens = step * tokens_per_step(config_.data)};
   const DataConfig& data = config_.data;
   const double steps_per_second = static_cast<double>(meter_.steps()) / meter_.seconds();
-  const double flops = steps_per_second * training_flops(session_.model().shape(), data.batch_size,
-                                                         data.sequence_length);
+  const double flops =
+      steps_per_second * training_flops(session_.model(), data.batch_size, data.sequence_length);
   metrics.tokens_per_second = steps_per_second * static_cast<double>(tokens_per_step(data));
   metrics.matmul_fraction = share_of_rate(flops, rates_.matmul);
   if (rates_.peak) metrics.mfu = flops / *rates_.peak;
