@@ -221,6 +221,30 @@ ChatTemplate::ChatTemplate(std::string_view text, std::string bos, std::string e
   if (format_ == ChatFormat::llama3_1) date_ = date_of(text);
 }
 
+std::optional<ChatTemplate> ChatTemplate::find(const fs::path& folder) {
+  try {
+    return of(folder);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::string ChatTemplate::end_of_turn() const {
+  switch (format_) {
+    case ChatFormat::llama2:
+      return eos_;
+    case ChatFormat::llama3:
+    case ChatFormat::llama3_1:
+      return "<|eot_id|>";
+    case ChatFormat::llama4:
+      return "<|eot|>";
+    case ChatFormat::qwen2_5:
+    case ChatFormat::qwen3:
+      return "<|im_end|>";
+  }
+  fail("no such chat format");
+}
+
 std::string ChatTemplate::render(const std::vector<ChatMessage>& messages) const {
   return render_whole(messages).text + opening();
 }

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,12 +51,17 @@ class ChatTemplate {
   /// The template in a folder with a tokenizer. Raises Error with the file's path if the folder has
   /// no template, or one that is not built in.
   static ChatTemplate of(const std::filesystem::path& folder);
+  /// The same, or none where of() raises Error.
+  static std::optional<ChatTemplate> find(const std::filesystem::path& folder);
 
   /// From a template's text and the tokens that it may name. Raises Error that begins with `name`
   /// if the template is not built in.
   ChatTemplate(std::string_view text, std::string bos, std::string eos, std::string_view name);
 
   ChatFormat format() const { return format_; }
+
+  /// The spelling of the token behind each of the assistant's messages.
+  std::string end_of_turn() const;
 
   /// The conversation up to the place where the model answers. It names its special tokens, so
   /// encode it without with_special_tokens. Raises Error for an empty conversation, for a role

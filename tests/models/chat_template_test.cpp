@@ -81,7 +81,11 @@ TEST_CASE("the answers of a conversation lie where Transformers' renderings have
       const RenderedChat rendered = chat.render_whole(messages_of(test));
       CHECK(rendered.text == test["whole"]);
       nlohmann::json spans = nlohmann::json::array();
-      for (const auto& [begin, end] : rendered.answers) spans.push_back({begin, end});
+      for (const auto& [begin, end] : rendered.answers) {
+        spans.push_back({begin, end});
+        CHECK(rendered.text.substr(begin, end - begin).ends_with(chat.end_of_turn()));
+        CHECK_FALSE(chat.end_of_turn().empty());
+      }
       CHECK(spans == test["answers"]);
       answers += static_cast<int>(spans.size());
     }

@@ -1,6 +1,8 @@
 // examples/finetune.yaml: from conversations to a model that answers.
 #include <catch2/catch.hpp>
 
+#include "models/tokenizers/tokenizer.h"
+#include "runtime/json.h"
 #include "tests/support/paths.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/tiny_run.h"
@@ -8,7 +10,6 @@
 namespace tessera {
 namespace {
 
-using Catch::Contains;
 using test::Outcome;
 using test::run;
 namespace fs = std::filesystem;
@@ -37,11 +38,18 @@ TEST_CASE("the fine-tuning example learns to answer, and ends its answer", "[cpu
   REQUIRE(trained.status == 0);
   CHECK(test::metrics_of(model).back().value("loss", 9.0) < 0.1);
   const Outcome answer =
-      run({"generate", "--model", model.string(), "--chat", "--prompt", "What is 3 + 4?", "--stop",
-           "<|eot_id|>", "--temperature", "0", "--tokens", "40", "--device", "cpu"});
+      run({"generate", "--model", model.string(), "--chat", "--prompt", "What is 3 + 4?",
+           "--temperature", "0", "--tokens", "40", "--device", "cpu"});
   INFO(answer.err);
   REQUIRE(answer.status == 0);
-  CHECK_THAT(answer.out, Contains("three and four are seven."));
+  CHECK_THAT(answer.out, Catch::EndsWith("three and four are seven.\n"));
+  // Other programs stop there, too.
+  const auto tokenizer = Tokenizer::load(model / "model");
+  const nlohmann::json generation = read_json_file(model / "model/generation_config.json");
+  CHECK(generation["eos_token_id"] == nlohmann::json(tokenizer->encode("<|eot_id|>")));
+  CHECK(run({"prepare", "--input", (kExamples / "finetune/questions.jsonl").string(),
+             "--answers-only", "--tokenizer", model.string(), "--out", (folder / "again").string()})
+            .status == 0);
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "models/hub.h"
 #include "models/tokenizers/bytes.h"
 #include "models/tokenizers/chars.h"
 #include "runtime/check.h"
@@ -126,6 +127,14 @@ std::optional<std::int32_t> end_of_text_of(const Tokenizer& tokenizer, const std
   }
   check(automatic, "the tokenizer has no token {} to end a document with", excerpt(asked));
   return std::nullopt;
+}
+
+/// "bytes", "chars", or the folder that has the tokenizer: the one that is named, or that of a model.
+std::string find_tokenizer(const std::string& name) {
+  if (name == "bytes" || name == "chars" || Tokenizer::exists(name)) return name;
+  const fs::path of_run = fs::path(name) / "model";
+  if (Tokenizer::exists(of_run)) return of_run.string();
+  return !fs::exists(name) && is_hub_name(name) ? hub_snapshot(name).string() : name;
 }
 
 /// Reads, encodes and spools documents.
@@ -315,7 +324,9 @@ Manifest prepare(const PrepareOptions& options) {
         options.shard_tokens);
   RankContext rank;
   const ContextGuard guard(rank);
-  return Preparation(options).run();
+  PrepareOptions found = options;
+  found.tokenizer = find_tokenizer(options.tokenizer);
+  return Preparation(found).run();
 }
 
 }  // namespace tessera

@@ -34,7 +34,8 @@ struct PrepareProgress {
 struct PrepareOptions {
   /// Files and folders; see find_text_files (input_files.h).
   std::vector<std::filesystem::path> inputs;
-  /// "bytes", "chars", or a folder with a tokenizer (models/tokenizers/tokenizer.h).
+  /// "bytes", "chars", a folder with a tokenizer (models/tokenizers/tokenizer.h), or a model: a run or a name on
+  /// the hub.
   std::string tokenizer;
   std::filesystem::path out;
   /// The share of the documents, or of each document's tokens, that becomes the validation set.

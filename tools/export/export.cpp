@@ -199,6 +199,7 @@ std::string export_merged(const ModelFiles& files, const ExportOptions& options)
   make_writable_directory(options.out);
   write_weights(parts, options, merge ? &*merge : nullptr);
   copy_files(folder, kCopied, options.out);
+  if (merge) copy_files(files.adapter, kCopied, options.out);
   write_config(folder, *model, written_dtype(parts[0][0].stored, options), options.out);
   return left_out(*model);
 }

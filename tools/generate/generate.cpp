@@ -30,7 +30,7 @@ Job prepare_job(const GenerateOptions& options, bool writes) {
   check(options.tokens >= 0, "--tokens is {}; expected at least 0", options.tokens);
   check(options.batch >= 1, "--batch is {}; expected at least 1", options.batch);
   const fs::path folder = tokenizer_folder(find_model(options.model, options.adapter));
-  Job job{.options = options, .tokenizer = {}, .stop = stop_tokens_of(folder), .prompts = {}};
+  Job job{.options = options, .tokenizer = {}, .stop = {}, .prompts = {}};
   job.prompts = options.prompts;
   if (job.prompts.empty()) job.prompts.push_back({.text = options.prompt, .ids = {}});
   const bool has_text = std::any_of(job.prompts.begin(), job.prompts.end(),
@@ -44,6 +44,7 @@ Job prepare_job(const GenerateOptions& options, bool writes) {
                       : job.tokenizer->with_special_tokens(job.tokenizer->encode(prompt.text));
     check(!prompt.ids.empty(), "the prompt is empty: give at least one character to continue");
   }
+  job.stop = stop_tokens_of(folder, job.tokenizer.get());
   add_stop_tokens(job.stop, options.stop, job.tokenizer.get());
   return job;
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "models/chat_template.h"
 #include "runtime/check.h"
 #include "runtime/json.h"
 
@@ -21,11 +22,9 @@ std::int32_t id_of(const nlohmann::json& value, const fs::path& path) {
   return value.get<std::int32_t>();
 }
 
-}  // namespace
-
-StopTokens stop_tokens_of(const fs::path& folder) {
+StopTokens eos_tokens_of(const fs::path& folder) {
   StopTokens stop;
-  for (const char* const name : {"generation_config.json", "config.json"}) {
+  for (const char* const name : {kGenerationConfig, "config.json"}) {
     const fs::path path = folder / name;
     if (!fs::exists(path)) continue;
     const nlohmann::json config = read_json_file(path);
@@ -37,6 +36,26 @@ StopTokens stop_tokens_of(const fs::path& folder) {
     return stop;
   }
   return stop;
+}
+
+}  // namespace
+
+StopTokens stop_tokens_of(const fs::path& folder, const Tokenizer* tokenizer) {
+  StopTokens stop = eos_tokens_of(folder);
+  if (tokenizer == nullptr) return stop;
+  const auto chat = ChatTemplate::find(folder);
+  if (!chat) return stop;
+  const std::vector<std::int32_t> end = tokenizer->encode(chat->end_of_turn());
+  if (end.size() == 1) stop.insert(end.front());
+  return stop;
+}
+
+std::string generation_config(const fs::path& base, const StopTokens& stop) {
+  const fs::path path = base / kGenerationConfig;
+  nlohmann::json config = nlohmann::json::object();
+  if (!base.empty() && fs::exists(path)) config = read_json_file(path);
+  config["eos_token_id"] = stop;
+  return config.dump(2) + "\n";
 }
 
 void add_stop_tokens(StopTokens& stop, const std::vector<std::string>& names,

@@ -79,9 +79,9 @@ void add_prepare(Command& app) {
       .type("PATH");
   command
       .option("--tokenizer", options->tokenizer,
-              "bytes, chars, or a folder with a Hugging Face tokenizer")
+              "bytes, chars, or a model or folder with a Hugging Face tokenizer")
       .required()
-      .type("bytes|chars|DIR")
+      .type("bytes|chars|MODEL")
       .check(bytes_chars_or_folder);
   command.option("--out", options->out, "Folder for train.bin, val.bin and the tokenizer")
       .required()

@@ -29,15 +29,10 @@ std::vector<Prompt> prompts_of(const Config& config) {
   return prompts;
 }
 
-/// Those of the model that training starts from. The saved model has them, too.
-StopTokens stop_tokens(const Config& config) {
-  if (config.model.init_from.empty()) return {};
-  return stop_tokens_of(model_folder(config.model.init_from));
-}
-
 }  // namespace
 
-ContinuedTexts::ContinuedTexts(const ResolvedConfig& run, const Tokenizer* tokenizer)
+ContinuedTexts::ContinuedTexts(const ResolvedConfig& run, const Tokenizer* tokenizer,
+                               const StopTokens& stop)
     : tokenizer_(tokenizer) {
   const Config& config = run.config;
   check_key(config, "train.sample_every", [&] {
@@ -61,7 +56,7 @@ ContinuedTexts::ContinuedTexts(const ResolvedConfig& run, const Tokenizer* token
                            .top_p = config.sample.top_p},
               .tokens = config.sample.tokens,
               .seed = static_cast<std::uint64_t>(config.sample.seed),
-              .stop = stop_tokens(config),
+              .stop = stop,
               .choices = tokenizer->vocab_size()};
 }
 

@@ -23,7 +23,7 @@ class ContinuedTexts {
  public:
   /// `tokenizer` may be null; if it is not, it must outlive this. Raises Error, with the place of the
   /// key, if there is no tokenizer, or if it cannot spell a prompt.
-  ContinuedTexts(const ResolvedConfig& run, const Tokenizer* tokenizer);
+  ContinuedTexts(const ResolvedConfig& run, const Tokenizer* tokenizer, const StopTokens& stop);
 
   /// The continuations that `tessera generate` gives with this model. Every rank makes the same call
   /// and gets the same texts. It records no gradient and draws no random number of the training.

@@ -67,6 +67,15 @@ std::vector<ValidationTokens> open_validation(const ResolvedConfig& run) {
   return opened;
 }
 
+StopTokens stop_tokens_of(const Config& config, const Tokenizer* tokenizer) {
+  StopTokens stop;
+  if (!config.model.init_from.empty()) {
+    stop = stop_tokens_of(model_folder(config.model.init_from), tokenizer);
+  }
+  stop.merge(stop_tokens_of(data_folder_of(config.data.train.first()), tokenizer));
+  return stop;
+}
+
 /// The tokenizer of the data or of the model that training starts from; null if they have none.
 std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   std::vector<fs::path> folders = {data_folder_of(config.data.train.first())};
@@ -95,8 +104,9 @@ RunData::RunData(const ResolvedConfig& run)
     : train(open_training(run)),
       validation(open_validation(run)),
       tokenizer(load_tokenizer(run.config)),
+      stop(stop_tokens_of(run.config, tokenizer.get())),
       questions(questions_of(run)) {
-  if (run.config.train.sample_every > 0) samples.emplace(run, tokenizer.get());
+  if (run.config.train.sample_every > 0) samples.emplace(run, tokenizer.get(), stop);
 }
 
 BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step,

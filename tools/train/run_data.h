@@ -11,6 +11,7 @@
 #include "tools/data/loader.h"
 #include "tools/data/staged_loader.h"
 #include "tools/eval/hellaswag.h"
+#include "tools/generate/stop_tokens.h"
 #include "tools/train/continued_texts.h"
 #include "tools/train/resolve.h"
 #include "tools/train/session.h"
@@ -33,6 +34,8 @@ struct RunData {
   std::vector<ValidationTokens> validation;
   /// Saved with the model. Null if neither the data nor the model that training starts from has one.
   std::unique_ptr<Tokenizer> tokenizer;
+  /// Those of the model that training starts from, and the end of a turn in the data. Saved with the model.
+  StopTokens stop;
   /// With train.sample_every.
   std::optional<ContinuedTexts> samples;
   /// The questions of data.hellaswag.

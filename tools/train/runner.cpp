@@ -91,6 +91,11 @@ void Runner::start_output() {
   if (data_.tokenizer) {
     tokenizer_files_ = files_of(*data_.tokenizer, RunFolder::unfinished_model(train.dir));
   }
+  if (!data_.stop.empty()) {
+    const fs::path& base = config_.model.init_from;
+    tokenizer_files_[kGenerationConfig] =
+        generation_config(base.empty() ? base : model_folder(base), data_.stop);
+  }
   reporter_.emplace(train, Reporter::Clock::now(), continues ? position_.step : 0);
   checkpointer_.on_saved([this](std::int64_t step, const fs::path& path, double ms) {
     reporter_->event({"checkpoint", step, {{"path", path.string()}, {"ms", ms}}});
@@ -436,7 +441,8 @@ void Runner::save() {
     save_pretrained(unfinished, session_.model(), session_.strategy());
   }
   if (folder_) {
-    if (data_.tokenizer) data_.tokenizer->save(unfinished);
+    for (const auto& [name, text] : tokenizer_files_)
+      write_file_atomically(unfinished / name, text);
     folder_->finish_model();
   }
   if (!reporter_) return;

@@ -185,9 +185,9 @@ void check_model(const TransformerShape& model, const Config& config,
         "model.vocab_size",
         data_vocabulary - 1, model.vocab_size);
   check(config.data.sequence_length <= model.context,
-        "data.sequence_length {} is longer than the model's context of {}; shorten it or raise "
-        "model.context",
-        config.data.sequence_length, model.context);
+        "data.sequence_length {} is longer than the model's context of {}; shorten it{}",
+        config.data.sequence_length, model.context,
+        config.model.init_from.empty() ? " or raise model.context" : "");
   check_products(model, config.data);
   if (!config.model.init_from.empty()) {
     check_same_tokenizer(model_folder(config.model.init_from),
