@@ -77,6 +77,15 @@ __device__ inline float fast_reciprocal(float x) {
 #endif
 }
 
+/// a b, rounded by itself: not a part of a fused multiply-add.
+__device__ inline float product(float a, float b) {
+#if defined(__CUDACC__)
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
 /// `value`, hidden from the compiler's optimizer. Computations on it inside a loop are not hoisted
 /// out of the loop, where their results would fill registers.
 __device__ inline unsigned unhoisted(unsigned value) {

@@ -25,6 +25,30 @@ CPU_FAULTS = {
             "    add_tensors(tensors, argument.tensor);\n",
             ""),
     },
+    ("kernels/nf4/cpu.cpp", "kernels_nf4"): {
+        "the first of two codes is in the lower bits": (
+            "(i % 2 == 0 ? 4 : 0) & 15",
+            "(i % 2 == 0 ? 0 : 4) & 15"),
+        "a scale is counted without the mean": (
+            "* range + mean;",
+            "* range;"),
+    },
+    ("kernels/nf4/pack.cpp", "kernels_nf4"): {
+        "every row has the ranges of the first": (
+            "ranges_.data() + first / kNf4Group",
+            "ranges_.data()"),
+        "all matrices of a stack have the scales of the first": (
+            "if (measured_ != matrix) measure(matrix);",
+            "if (measured_ < 0) measure(matrix);"),
+        "the mean of scales counts those of one group": (
+            "static_cast<double>(blocks));",
+            "256.0);"),
+    },
+    ("kernels/nf4/format.h", "kernels_nf4"): {
+        "a group is counted from its row": (
+            "(row * blocks % kNf4Group + block) / kNf4Group",
+            "(0 * row + block) / kNf4Group"),
+    },
     ("kernels/muon/cpu.cpp", "kernels_muon"): {
         "Nesterov's direction is the momentum": (
             "store(direction[i], f.nesterov ? ahead : m[i]);",
@@ -1212,6 +1236,11 @@ FAULTS = {
         "a copy between equal dtypes quiets signalling NaNs": (
             "if constexpr (std::is_same_v<To, From>) {",
             "if constexpr (std::is_same_v<To, From> && sizeof(To) == 4) {"),
+    },
+    ("kernels/nf4/cuda.cu", "kernels_nf4"): {
+        "a group is counted from its row": (
+            "(n % rows * row.blocks % kNf4Group + block)",
+            "(0 * n * rows + block)"),
     },
     ("kernels/add/cuda.cu", "kernels_add"): {
         "add_all overwrites its sums": (

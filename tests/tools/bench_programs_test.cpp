@@ -77,6 +77,7 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
                                      "linear_bias",
                                      "linear_bias_gelu",
                                      "linear_swiglu",
+                                     "nf4_unpack",
                                      "linear_dweight_dbias",
                                      "linear_dx_gelu",
                                      "grouped_matmul_8",

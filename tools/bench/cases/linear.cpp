@@ -5,6 +5,7 @@
 
 #include "kernels/linear/op.h"
 #include "kernels/matmul/op.h"
+#include "kernels/nf4/op.h"
 #include "kernels/swiglu/op.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/measure/noise.h"
@@ -44,6 +45,18 @@ void add_gated_layer(CaseList& list) {
           swiglu_forward(t.y, first_half(t.gate_up), second_half(t.gate_up));
         };
       });
+}
+
+/// The first layer's weight from its packed rows.
+void add_unpacking(CaseList& list) {
+  const std::int64_t C = list.model.width, F = list.model.mlp_width;
+  const Shape packed = nf4_packed_shape({F, C});
+  const double bytes = list.bytes(F, C) + static_cast<double>(packed.numel());
+  list.memory_bound("nf4_unpack", fmt::format("{} x {}", F, C), bytes, [=, dtype = list.dtype] {
+    return [y = Tensor::empty({F, C}, dtype), x = Tensor::zeros(packed, DType::u8)] {
+      nf4_unpack(y, x);
+    };
+  });
 }
 
 }  // namespace
@@ -88,6 +101,7 @@ void add_linear_cases(CaseList& list) {
     linear_gelu_forward(t.y, t.pre, t.x, t.weight, Transpose::yes, t.bias);
   });
   add_gated_layer(list);
+  add_unpacking(list);
   add("linear_dweight_dbias", operands, weight, dtype, [](const Operands& t) {
     linear_backward_weight(t.dweight, t.dbias, t.x, t.y, Transpose::yes, Accumulate::no,
                            Accumulate::no);
