@@ -84,10 +84,14 @@ bool ExpertLayer::trains() const {
          (adapter != nullptr && (adapter->a.trainable() || adapter->b.trainable()));
 }
 
+Tensor ExpertLayer::data_for(const Tensor& rows) const {
+  return JoinedParameters(weight).data_for(rows.dtype());
+}
+
 Tensor ExpertLayer::operator()(const Tensor& x, const Tensor& offsets) const {
   const Tensor y = activation({x.size(0), outputs()}, x.dtype());
   log_product(Work::Kind::forward, x, inputs(), outputs(), 1);
-  grouped_matmul(y, x, weight.data(), offsets, forward(layout));
+  grouped_matmul(y, x, data_for(x), offsets, forward(layout));
   add_forward(y, weight.adapter().get(), x, offsets);
   return y;
 }
@@ -101,14 +105,14 @@ std::pair<Tensor, Tensor> ExpertLayer::gated(const Tensor& x, const Tensor& offs
   }
   const Tensor y = activation({x.size(0), outputs()}, x.dtype());
   log_product(Work::Kind::forward, x, inputs(), outputs(), 1);
-  grouped_matmul_swiglu(h, y, x, weight.data(), offsets, forward(layout));
+  grouped_matmul_swiglu(h, y, x, data_for(x), offsets, forward(layout));
   return {y, h};
 }
 
 Tensor ExpertLayer::input_gradient(const Tensor& dy, const Tensor& offsets) const {
   const Tensor dx = activation({dy.size(0), inputs()}, dy.dtype());
   log_product(Work::Kind::backward, dy, inputs(), outputs(), 1);
-  grouped_matmul(dx, dy, weight.data(), offsets, backward(layout));
+  grouped_matmul(dx, dy, data_for(dy), offsets, backward(layout));
   add_backward(dx, weight.adapter().get(), dy, offsets);
   return dx;
 }
@@ -116,7 +120,7 @@ Tensor ExpertLayer::input_gradient(const Tensor& dy, const Tensor& offsets) cons
 Tensor ExpertLayer::part(const Tensor& x, const Tensor& offsets, std::int64_t i) const {
   const Tensor y = activation({x.size(0), outputs()}, statistics_dtype(x.dtype()));
   log_product(Work::Kind::forward, x, inputs(), outputs(), parts());
-  grouped_matmul_part(y, x, weight.data(), offsets, forward(layout),
+  grouped_matmul_part(y, x, data_for(x), offsets, forward(layout),
                       depths_of_part(inputs(), 1, i, parts()));
   if (i == 0) add_forward(y, weight.adapter().get(), x, offsets);
   return y;
@@ -126,7 +130,7 @@ Tensor ExpertLayer::input_gradient_part(const Tensor& dy, const Tensor& offsets,
                                         std::int64_t i) const {
   const Tensor dx = activation({dy.size(0), inputs()}, statistics_dtype(dy.dtype()));
   log_product(Work::Kind::backward, dy, inputs(), outputs(), parts());
-  grouped_matmul_part(dx, dy, weight.data(), offsets, backward(layout),
+  grouped_matmul_part(dx, dy, data_for(dy), offsets, backward(layout),
                       depths_of_part(outputs(), weight.cut().groups, i, parts()));
   if (i == 0) add_backward(dx, weight.adapter().get(), dy, offsets);
   return dx;

@@ -33,6 +33,10 @@ struct ExpertLayer {
   std::int64_t parts() const { return axis()->own_parts(); }
   Tensor part(const Tensor& x, const Tensor& offsets, std::int64_t i) const;
   Tensor input_gradient_part(const Tensor& dy, const Tensor& offsets, std::int64_t i) const;
+
+ private:
+  /// The weight for a product with these rows.
+  Tensor data_for(const Tensor& rows) const;
 };
 
 /// The gradients of a layer's weight or its adapter, from the pieces of this rank's tokens. There may be one for

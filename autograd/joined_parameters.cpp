@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/nf4/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
@@ -26,9 +27,9 @@ Tensor view_of(const std::vector<Tensor>& tensors, const Shape& shape) {
 }
 
 /// New memory with the shape of the join.
-Tensor copy_for(const std::vector<Tensor>& tensors, const Shape& shape) {
+Tensor copy_for(DType dtype, const Shape& shape) {
   const CategoryScope category(Category::workspace);
-  return Tensor::empty(shape, tensors.front().dtype());
+  return Tensor::empty(shape, dtype);
 }
 
 /// f(part, the part's rows of `joined`) for every part.
@@ -75,10 +76,19 @@ Tensor JoinedParameters::data() const {
   std::vector<Tensor> tensors;
   for (const Parameter& part : parts_) tensors.push_back(part.data());
   if (are_neighbours(tensors)) return view_of(tensors, held_shape());
-  const Tensor copy = copy_for(tensors, held_shape());
+  const Tensor copy = copy_for(tensors.front().dtype(), held_shape());
   for_each_part(parts_, copy,
                 [](const Parameter& part, const Tensor& rows) { rows.copy_from(part.data()); });
   return copy;
+}
+
+Tensor JoinedParameters::data_for(DType dtype) const {
+  if (std::ranges::none_of(parts_, &Parameter::packed)) return data();
+  const Tensor values = copy_for(dtype, held_shape());
+  for_each_part(parts_, values, [](const Parameter& part, const Tensor& rows) {
+    part.packed() ? nf4_unpack(rows, part.data()) : rows.copy_from(part.data());
+  });
+  return values;
 }
 
 JoinedGradient::JoinedGradient(const JoinedParameters& parameters) : parts_(parameters.parts()) {
@@ -93,7 +103,7 @@ JoinedGradient::JoinedGradient(const JoinedParameters& parameters) : parts_(para
   }
   if (any_written) accumulate_ = Accumulate::yes;
   copied_ = !all_trainable || !are_neighbours(gradients);
-  window_ = copied_ ? copy_for(gradients, parameters.held_shape())
+  window_ = copied_ ? copy_for(gradients.front().dtype(), parameters.held_shape())
                     : view_of(gradients, parameters.held_shape());
   for_each_part(parts_, window_, [&](const Parameter& part, const Tensor& rows) {
     const bool adds = part.trainable() && part.next_contribution() == Accumulate::yes;

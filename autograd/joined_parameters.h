@@ -36,6 +36,9 @@ class JoinedParameters {
   Shape held_shape() const;
   /// The parameters' data, row below row. Raises Error while a window is closed.
   Tensor data() const;
+  /// The same of weights for a product with rows of this dtype: packed ones are unpacked to it, in workspace
+  /// memory.
+  Tensor data_for(DType dtype) const;
 
  private:
   std::vector<Parameter> parts_;

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "autograd/adapter.h"
+#include "kernels/nf4/op.h"
+#include "kernels/nf4/pack.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 #include "runtime/host_pieces.h"
@@ -24,9 +26,10 @@ struct Parameter::State {
   std::shared_ptr<ExpertExchange> exchange;
   Cut cut;
   std::shared_ptr<TensorAxis> tensor_axis;
-  Shape held;
+  Shape held;  // of the memory
   std::shared_ptr<const Adapter> adapter;
   bool in_adapter = false;
+  bool packed = false;
   Tensor data;
   std::vector<Tensor> gradients;
   bool has_gradient = false;
@@ -63,9 +66,9 @@ bool Parameter::stacked() const {
 void Parameter::share_out(std::shared_ptr<ExpertExchange> exchange) const {
   check(stacked() || exchange == nullptr, "parameter '{}' has no experts to share out", name());
   state_->exchange = std::move(exchange);
-  state_->held = shape();
+  state_->held = stored_shape();
   if (this->exchange() != nullptr) {
-    state_->held = shape().with(0, shape()[0] / this->exchange()->ranks());
+    state_->held = stored_shape().with(0, shape()[0] / this->exchange()->ranks());
   }
 }
 
@@ -87,8 +90,20 @@ void Parameter::share_out(std::shared_ptr<TensorAxis> axis, const Shape& held) c
 const std::shared_ptr<TensorAxis>& Parameter::tensor_axis() const {
   return state_->tensor_axis;
 }
-const Shape& Parameter::held_shape() const {
-  return state_->held;
+Shape Parameter::held_shape() const {
+  return packed() ? state_->held.with(-1, shape()[-1]) : state_->held;
+}
+
+void Parameter::set_packed() const {
+  check(!trainable(), "parameter '{}' is trained, so it cannot be packed", name());
+  state_->packed = true;
+  state_->held = stored_shape();
+}
+bool Parameter::packed() const {
+  return state_->packed;
+}
+Shape Parameter::stored_shape() const {
+  return packed() ? nf4_packed_shape(shape()) : shape();
 }
 
 void Parameter::set_adapter(std::shared_ptr<const Adapter> adapter) const {
@@ -115,8 +130,8 @@ bool Parameter::is_open() const {
 }
 
 void Parameter::open(const Tensor& data) const {
-  check(data.shape() == held_shape(), "parameter '{}' has shape {}; its window cannot be {}",
-        name(), to_string(held_shape()), describe(data));
+  check(data.shape() == state_->held, "parameter '{}' has shape {}; its window cannot be {}",
+        name(), to_string(state_->held), describe(data));
   state_->data = data;
 }
 
@@ -201,12 +216,12 @@ void fill_initial(std::span<T> values, std::int64_t first, const Initializer& in
 void Parameter::initialize(const Tensor& part, const Elements& elements, std::uint64_t seed) const {
   const RandomStream random(seed, name());
   const std::int64_t row_elements = numel() / shape()[0];
-  write_from_host(part, [&](const Tensor& piece, std::int64_t begin) {
+  const auto fill = [&](const Tensor& piece, const Elements& of) {
     const bool floating = visit_floating(piece.dtype(), [&]<typename T>(T) {
       T* const values = piece.data<T>();
       parallel_for(piece.numel(), std::int64_t{1} << 14, [&](std::int64_t from, std::int64_t to) {
-        elements.from(begin + from)
-            .for_each_run(to - from, [&](std::int64_t first, std::int64_t offset, std::int64_t n) {
+        of.from(from).for_each_run(
+            to - from, [&](std::int64_t first, std::int64_t offset, std::int64_t n) {
               fill_initial(std::span(values + from + offset, static_cast<std::size_t>(n)), first,
                            state_->initializer, random, row_elements);
             });
@@ -214,7 +229,14 @@ void Parameter::initialize(const Tensor& part, const Elements& elements, std::ui
     });
     check(floating, "parameter '{}' is initialized in a floating dtype, not {}", name(),
           name_of(piece.dtype()));
-  });
+  };
+  if (packed()) {
+    return nf4_pack(part, elements, shape(), [&](const Tensor& values, std::int64_t first) {
+      fill(values, {.first = first});
+    });
+  }
+  write_from_host(
+      part, [&](const Tensor& piece, std::int64_t begin) { fill(piece, elements.from(begin)); });
 }
 
 }  // namespace tessera

@@ -72,11 +72,18 @@ class Parameter {
   void set_cut(const Cut& cut) const;
   const Cut& cut() const;
   /// The tensor-parallel ranks: they share this parameter out as its cut says, and hold it whole if the
-  /// cut divides nothing. `held` is the shape of this rank's part. Null, with shape(): there are none.
+  /// cut divides nothing. `held` is the shape of this rank's part. Null, with stored_shape(): there are none.
   void share_out(std::shared_ptr<TensorAxis> axis, const Shape& held) const;
   const std::shared_ptr<TensorAxis>& tensor_axis() const;
-  /// The shape of data(): shape(), or that of this rank's part.
-  const Shape& held_shape() const;
+  /// shape(), or that of this rank's part: the shape of data(), unless it is packed.
+  Shape held_shape() const;
+
+  /// It is held as packed rows (kernels/nf4/op.h), which the operations of linear layers unpack. For a frozen
+  /// weight, before a strategy takes it over.
+  void set_packed() const;
+  bool packed() const;
+  /// The shape of its memory: shape(), or u8 [..., bytes of a row] if it is packed.
+  Shape stored_shape() const;
 
   /// The low-rank addition to this weight of a linear layer (autograd/adapter.h); null if it has none.
   void set_adapter(std::shared_ptr<const Adapter> adapter) const;
@@ -84,7 +91,8 @@ class Parameter {
   /// Whether it is a factor of an adapter.
   bool in_adapter() const;
 
-  /// All elements of the parameter that this rank holds. Raises Error while the window is closed.
+  /// All elements of the parameter that this rank holds, or their packed rows. Raises Error while the window is
+  /// closed.
   const Tensor& data() const;
   bool is_open() const;
   /// Raises Error if the shape differs.
@@ -112,7 +120,7 @@ class Parameter {
   std::vector<Tensor> take_leaf_gradients() const;
 
   /// Writes initial values of `elements` of the parameter into `part`. They are made on the host, so that
-  /// they have the same bits on every device.
+  /// they have the same bits on every device. The `elements` of a packed parameter are bytes of its rows.
   void initialize(const Tensor& part, const Elements& elements, std::uint64_t seed) const;
   void initialize(const Tensor& part, std::int64_t first, std::uint64_t seed) const {
     initialize(part, Elements{.first = first}, seed);

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/cast/op.h"
+#include "kernels/nf4/pack.h"
 #include "runtime/check.h"
 #include "runtime/host_pieces.h"
 
@@ -30,7 +31,16 @@ void copy_or_cast(const Tensor& to, const Tensor& from) {
   }
 }
 
-/// Fills `to` with the elements of `tensors`, laid end to end, from element `first` on.
+void check_finite(const Tensor& values, const Parameter& parameter,
+                  const std::filesystem::path& folder) {
+  check(all_finite({values.data<float>(), static_cast<std::size_t>(values.numel())}),
+        "{}: parameter '{}' has a value that is NaN or infinite; the file is damaged, or the "
+        "training run diverged",
+        folder.string(), parameter.name());
+}
+
+}  // namespace
+
 void copy_elements(const Tensor& to, const NamedTensors& tensors, std::int64_t first) {
   std::int64_t begin = 0;  // of the tensor, among all elements
   for (const auto& [name, tensor] : tensors) {
@@ -44,12 +54,17 @@ void copy_elements(const Tensor& to, const NamedTensors& tensors, std::int64_t f
   }
 }
 
-}  // namespace
-
 void fill_shard(const Shard& shard, const NamedTensors& tensors,
                 const std::filesystem::path& folder) {
   // Converted on the host, where the file is mapped: the same bits on every device.
   const Tensor stored = shard.data.reshape({shard.data.numel()}).slice(0, shard.count());
+  if (shard.parameter.packed()) {
+    const auto read = [&](const Tensor& values, std::int64_t first) {
+      copy_elements(values, tensors, first);
+      check_finite(values, shard.parameter, folder);
+    };
+    return nf4_pack(stored, shard.elements(), shard.parameter.shape(), read);
+  }
   write_from_host(stored, [&](const Tensor& piece, std::int64_t begin) {
     shard.elements().from(begin).for_each_run(
         piece.numel(), [&](std::int64_t element, std::int64_t offset, std::int64_t count) {
@@ -60,10 +75,7 @@ void fill_shard(const Shard& shard, const NamedTensors& tensors,
       values = Tensor::empty_on_host(piece.shape(), DType::f32);
       copy_or_cast(values, piece);
     }
-    check(all_finite({values.data<float>(), static_cast<std::size_t>(values.numel())}),
-          "{}: parameter '{}' has a value that is NaN or infinite; the file is damaged, or the "
-          "training run diverged",
-          folder.string(), shard.parameter.name());
+    check_finite(values, shard.parameter, folder);
   });
 }
 

@@ -32,8 +32,7 @@ Tensor data_of(const JoinedParameters& bias) {
 /// The layers of a feed-forward network: gelu lies between them or, if it is gated, swiglu.
 struct MlpLayers {
   std::string_view operation;
-  JoinedParameters fc_weight, fc_bias;
-  Parameter proj_weight, proj_bias;
+  JoinedParameters fc_weight, fc_bias, proj_weight, proj_bias;
   Transpose transpose;
   bool gated = false;
   GeluForm gelu = GeluForm::tanh;
@@ -46,7 +45,7 @@ struct MlpLayers {
   std::int64_t hidden_width() const { return gated ? pre_width() / 2 : pre_width(); }
 
   void hidden_forward(Out hidden, Out pre, GatheredRows& rows) const {
-    const Tensor weight = fc_weight.data(), bias = data_of(fc_bias);
+    const Tensor weight = fc_weight.data_for(pre.dtype()), bias = data_of(fc_bias);
     rows.for_each_range([&](const RowRange& range) {
       log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.numel());
       const Tensor x = range.of(rows.rows()), y = range.of(hidden), pre_of = range.of(pre);
@@ -60,7 +59,8 @@ struct MlpLayers {
   /// The gradient of `pre`. In a gated layer it overwrites `pre`, and the gradient of `hidden`
   /// overwrites `hidden`, which may be undefined. By rank the weight's gradient needs `hidden` later.
   Tensor pre_gradient(GatheredRows& dy, const Tensor& pre, const Tensor& hidden) const {
-    const Tensor weight = proj_weight.data(), dpre = gated ? reuse(pre) : like(pre);
+    const Tensor weight = proj_weight.data_for(pre.dtype());
+    const Tensor dpre = gated ? reuse(pre) : like(pre);
     const bool overwrites = gated && hidden.defined() && !travel_by_rank(axis_of(proj_weight));
     const Tensor dhidden = overwrites ? reuse(hidden) : Tensor();
     dy.for_each_range([&](const RowRange& range) {
@@ -83,7 +83,7 @@ struct MlpLayers {
 Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedParameters& weight,
                          Transpose transpose, const JoinedParameters& bias,
                          const Tensor& residual) {
-  const Tensor data = weight.data(), bias_data = data_of(bias);
+  const Tensor data = weight.data_for(x.rows().dtype()), bias_data = data_of(bias);
   if (sums != nullptr) {
     return sum_over_inputs(sums, x.whole(), data, transpose, bias_data, residual);
   }
@@ -99,7 +99,7 @@ Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedPar
 /// dx = received + dy weight^T, of rows as they arrive. `received` may be undefined.
 Tensor gradients_of_rows(GatheredRows& dy, const JoinedParameters& weight, Transpose transpose,
                          const Tensor& received) {
-  const Tensor data = weight.data();
+  const Tensor data = weight.data_for(dy.rows().dtype());
   const std::int64_t inputs = data.size(transpose == Transpose::yes ? 1 : 0);
   const Tensor dx = activation({dy.rows().size(0), inputs}, dy.rows().dtype());
   dy.for_each_range([&](const RowRange& range) {

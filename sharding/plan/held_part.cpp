@@ -16,7 +16,7 @@ std::int64_t product(const Shape& shape, int begin, int end) {
 }
 
 Shape part_of_experts(const Parameter& parameter, const CutSizes& sizes) {
-  const Shape& shape = parameter.shape();
+  const Shape shape = parameter.stored_shape();
   return parameter.stacked() ? shape.with(0, shape[0] / sizes.experts) : shape;
 }
 
@@ -60,6 +60,9 @@ HeldPart held_part(const Parameter& parameter, const CutSizes& sizes, int expert
 }
 
 void check_cut(const Parameter& parameter, const CutSizes& sizes) {
+  check(!parameter.packed() || sizes.tensors == 1,
+        "sharding.tensor_parallel {}: '{}' is packed, and tensor ranks do not cut packed rows",
+        sizes.tensors, parameter.name());
   check(!parameter.stacked() || parameter.shape()[0] % sizes.experts == 0,
         "sharding.expert_parallel {} does not divide the {} experts of '{}'", sizes.experts,
         parameter.shape()[0], parameter.name());

@@ -20,6 +20,7 @@ struct CutSizes {
 };
 
 struct HeldPart {
+  /// The shape of its memory: a packed parameter has rows of bytes, which are its elements here.
   Shape shape;
   /// The elements of the parameter; those of the part from `count` on are padding, zeros.
   Elements elements;

@@ -221,18 +221,27 @@ void cut_over_experts(Placement& placement, const Mesh& mesh) {
   placement.gradients = Held::sharded;
 }
 
+/// The parameters that a placement is for.
+struct Kind {
+  bool experts = false, packed = false;
+};
+
 /// A setting that the rule leaves open is that of the rule for the rest.
 Placement make_placement(const PlacementRule& given, const ShardingOptions& options,
-                         const Mesh& mesh, const Device& device, bool of_experts) {
+                         const Mesh& mesh, const Device& device, const Kind& kind) {
   const PlacementRule rest = rule_for_the_rest(options);
   const PlacementRule rule = without_repetition(given, rest);
   Placement placement = row_of(rule);
   placement.shard = on_mesh(placement.shard, mesh);
   placement.replicate = on_mesh(placement.replicate, mesh);
-  if (of_experts) cut_over_experts(placement, mesh);
+  if (kind.experts) cut_over_experts(placement, mesh);
   set_reshard(placement, rule.reshard_group.value_or(*rest.reshard_group),
               mesh.size_along(placement.shard));
   placement.compute_dtype = rule.compute_dtype.value_or(*rest.compute_dtype);
+  if (kind.packed) {
+    placement.name += ", packed";
+    placement.compute_dtype = DType::u8;
+  }
   placement.master_dtype = options.master_dtype;
   placement.reduce_dtype = rule.reduce_dtype.value_or(*rest.reduce_dtype);
   if (device != Device{}) placement.offload = rule.offload.value_or(*rest.offload);
@@ -288,12 +297,14 @@ Axes Placement::owners() const {
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device) {
   std::vector<Placement> placements;
-  for (const bool of_experts : {false, true}) {
-    if (of_experts && options.expert_parallel == 1) break;
-    placements.push_back(
-        make_placement(rule_for_the_rest(options), options, mesh, device, of_experts));
-    for (const PlacementRule& rule : options.rules) {
-      placements.push_back(make_placement(rule, options, mesh, device, of_experts));
+  for (const bool packed : {false, true}) {
+    for (const bool experts : {false, true}) {
+      if (experts && options.expert_parallel == 1) break;
+      const auto add = [&](const PlacementRule& rule) {
+        placements.push_back(make_placement(rule, options, mesh, device, {experts, packed}));
+      };
+      add(rule_for_the_rest(options));
+      for (const PlacementRule& rule : options.rules) add(rule);
     }
   }
   return placements;
@@ -353,8 +364,10 @@ int placement_of(const ShardingOptions& options, const Parameter& parameter) {
     return matches_pattern(one.pattern, parameter.name());
   });
   const auto number = rule == end ? 0 : static_cast<int>(rule - first) + 1;
-  const bool of_experts = parameter.stacked() && options.expert_parallel > 1;
-  return number + (of_experts ? static_cast<int>(options.rules.size()) + 1 : 0);
+  const auto each = static_cast<int>(options.rules.size()) + 1;
+  const bool has_experts = options.expert_parallel > 1;
+  return number + (parameter.stacked() && has_experts ? each : 0) +
+         (parameter.packed() ? each * (has_experts ? 2 : 1) : 0);
 }
 
 }  // namespace tessera

@@ -77,6 +77,7 @@ struct Placement {
   Reshard reshard = Reshard::to_all;
   /// Ranks per group, for Reshard::to_groups.
   int reshard_ranks = 1;
+  /// The dtype in which parameters are held or gathered: u8 if they are packed, and unpacked for each product.
   DType compute_dtype = DType::f32;
   DType master_dtype = DType::f32;
   DType reduce_dtype = DType::f32;
@@ -101,7 +102,7 @@ Axes batch_axes(const Mesh& mesh);
 int replica_size(const Mesh& mesh);
 
 /// The placements that the options name: first that of the strategy, then one per rule. With expert
-/// parallelism the same placements follow again, for experts.
+/// parallelism the same placements follow again, for experts; then all of them for packed parameters.
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device);
 

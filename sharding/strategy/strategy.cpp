@@ -49,7 +49,7 @@ Strategy::~Strategy() {
   for (const auto& unit : units_) unit->attach(nullptr);
   for (const Parameter& parameter : parameters()) {
     parameter.share_out(nullptr);
-    parameter.share_out(nullptr, parameter.shape());
+    parameter.share_out(nullptr, parameter.stored_shape());
   }
 }
 

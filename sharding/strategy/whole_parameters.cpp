@@ -1,5 +1,6 @@
 #include "sharding/strategy/whole_parameters.h"
 
+#include "kernels/nf4/op.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
 #include "sharding/strategy/exchange.h"
@@ -9,10 +10,11 @@
 namespace tessera {
 namespace {
 
-/// The buffer of a bucket, gathered from the ranks that share it.
+/// The buffer of a bucket, gathered from the ranks that share it: f32, or packed.
 Tensor gathered(const GroupResources& resources, int b) {
   const BucketLayout& bucket = resources.buckets()[b];
-  const Tensor buffer = Tensor::zeros({bucket.elements}, DType::f32);
+  const bool packed = resources.group.placement.compute_dtype == DType::u8;
+  const Tensor buffer = Tensor::zeros({bucket.elements}, packed ? DType::u8 : DType::f32);
   communication_stream().wait(context().compute_stream().record());
   Copies copies;
   for (int p = 0; p < bucket.parameter_count(); ++p) {
@@ -22,6 +24,15 @@ Tensor gathered(const GroupResources& resources, int b) {
   resources.exchange->gather(bucket, buffer, communication_stream());
   wait_for_communication(communication_stream().record());
   return buffer;
+}
+
+/// The values of a held part in f32, from its memory.
+Tensor values_of(const Parameter& parameter, const Tensor& held) {
+  if (!parameter.packed()) return in_f32(held);
+  const Tensor values =
+      Tensor::empty(held.shape().with(-1, parameter.shape()[-1]), DType::f32);
+  nf4_unpack(values, on_device(held));
+  return values;
 }
 
 }  // namespace
@@ -36,8 +47,9 @@ void visit_whole_parameters(const GroupResources& resources, Communicator* exper
     const Tensor buffer = owns_all ? Tensor() : gathered(resources, b);
     for (int p = 0; p < bucket.parameter_count(); ++p) {
       const Parameter& parameter = bucket.parameters[p];
-      Tensor held = owns_all ? in_f32(resources.shard_of(b, p).data.reshape(bucket.shapes[p]))
-                             : window_of(bucket, p, buffer);
+      Tensor held =
+          values_of(parameter, owns_all ? resources.shard_of(b, p).data.reshape(bucket.shapes[p])
+                                        : window_of(bucket, p, buffer));
       if (tensors != nullptr && is_divided(parameter, cut)) {
         held = gather_tensor_parts(parameter, cut, held, *tensors);
       }

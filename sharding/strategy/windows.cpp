@@ -8,14 +8,6 @@
 namespace tessera {
 namespace {
 
-/// `x`, or a copy of it on the context's device: kernels do not read a GPU's host memory.
-Tensor on_device(const Tensor& x) {
-  if (x.device() == context().device()) return x;
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
-  y.copy_from(x);
-  return y;
-}
-
 /// Copies pairs of one dtype, one by one; casts all others in one kernel.
 void run_copies(const Copies& copies) {
   Tensors ys, xs;
@@ -57,6 +49,13 @@ Tensors windows_of(const BucketLayout& bucket, int parameter, const Tensor& buff
     windows.push_back(window_of(bucket, parameter, window_of(buffers, Range{i * each, each})));
   }
   return windows;
+}
+
+Tensor on_device(const Tensor& x) {
+  if (x.device() == context().device()) return x;
+  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  y.copy_from(x);
+  return y;
 }
 
 Tensor in_f32(const Tensor& x) {

@@ -20,6 +20,8 @@ Tensor window_of(const BucketLayout& bucket, int parameter, const Tensor& buffer
 /// The same in each of `copies` buffers of the trained parameters, one after another.
 Tensors windows_of(const BucketLayout& bucket, int parameter, const Tensor& buffers, int copies);
 
+/// x itself, or a copy of it on the context's device: kernels do not read a GPU's host memory.
+Tensor on_device(const Tensor& x);
 /// x itself if it is f32, or a copy.
 Tensor in_f32(const Tensor& x);
 
