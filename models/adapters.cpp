@@ -95,6 +95,8 @@ void add_adapters(LanguageModel& model, const AdapterOptions& options) {
         });
     return is_target ? adapter_of(weight, options) : nullptr;
   });
+  if (options.base != AdapterBase::nf4) return;
+  for (const Parameter& weight : adaptable_weights(model)) weight.set_packed();
 }
 
 bool has_adapters(const LanguageModel& model) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,12 @@ template <>
 inline constexpr EnumNames<AdapterScaling> kEnumNames<AdapterScaling> = {
     "scaling", {"standard", "rank_stabilized"}};
 
+/// How the frozen weights of linear layers are held: in bf16, or packed in 4 bits (kernels/nf4/op.h), which is
+/// QLoRA (Dettmers et al. 2023).
+enum class AdapterBase { bf16, nf4 };
+template <>
+inline constexpr EnumNames<AdapterBase> kEnumNames<AdapterBase> = {"base", {"bf16", "nf4"}};
+
 struct AdapterOptions {
   /// r; 0: no adapter.
   std::int64_t rank = 0;
@@ -32,6 +39,8 @@ struct AdapterOptions {
   /// Patterns of layers' names or of their ends behind a dot, separated by commas: "q_proj,*.0.mlp.*". Empty:
   /// all layers.
   std::string targets;
+  /// All weights that may have an adapter are held so. No value: in the dtype that the model computes in.
+  std::optional<AdapterBase> base;
 };
 
 double scaling_factor(const AdapterOptions& options);
@@ -41,10 +50,10 @@ std::string layer_name(const Parameter& weight);
 /// The weights of a model that may have an adapter.
 std::vector<Parameter> adaptable_weights(const LanguageModel& model);
 
-/// Gives adapters to the layers that options.targets names, and freezes all other parameters. A starts as
-/// PyTorch's linear layers do, uniform on [-1 / sqrt(in), 1 / sqrt(in)), and B with zeros. Nothing happens if the
-/// rank is 0. Raises Error, before anything changes, if a pattern matches no layer. Call this before a strategy
-/// takes over the parameters.
+/// Gives adapters to the layers that options.targets names, freezes all other parameters, and packs the base if
+/// options.base says so. A starts as PyTorch's linear layers do, uniform on [-1 / sqrt(in), 1 / sqrt(in)), and B
+/// with zeros. Nothing happens if the rank is 0. Raises Error, before anything changes, if a pattern matches no
+/// layer. Call this before a strategy takes over the parameters.
 void add_adapters(LanguageModel& model, const AdapterOptions& options);
 /// Whether the model has any.
 bool has_adapters(const LanguageModel& model);

@@ -21,6 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "adapter_config.json";
 constexpr const char* kTensors = "adapter_model.safetensors";
+/// The metadata of the tensors' file that names AdapterOptions::base.
+constexpr const char* kBase = "base";
 constexpr std::string_view kPrefix = "base_model.model.";
 
 std::string peft_name(const Parameter& factor) {
@@ -74,6 +76,9 @@ AdapterOptions options_of(const nlohmann::json& config, const SafetensorsFile& f
                             .dropout = reader.number("lora_dropout", 0.0)};
   check(options.rank >= 1, "{}: r is {}; expected at least 1", kConfig, options.rank);
   if (reader.flag("use_rslora", false)) options.scaling = AdapterScaling::rank_stabilized;
+  if (const auto base = file.metadata().find(kBase); base != file.metadata().end()) {
+    options.base = enum_from_name<AdapterBase>(base->second);
+  }
   options.targets = fmt::format("{}", fmt::join(layers_of(file), ","));
   return options;
 }
@@ -197,7 +202,9 @@ void save_adapter(const fs::path& folder, const LanguageModel& model, const Adap
   }
   make_writable_directory(folder);
   write_file_atomically(folder / kConfig, config_of(model, options, base).dump(2) + "\n");
-  write_safetensors(folder / kTensors, infos, {{"format", "pt"}}, [&](const auto& write) {
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  if (options.base == AdapterBase::nf4) metadata[kBase] = enum_name(AdapterBase::nf4);
+  write_safetensors(folder / kTensors, infos, metadata, [&](const auto& write) {
     parameters.visit_whole([&](const Parameter& parameter, const Tensor& whole) {
       if (parameter.in_adapter()) write(whole);
     });

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <set>
 
+#include "kernels/nf4/op.h"
+#include "kernels/nf4/pack.h"
 #include "models/hugging_face.h"
 #include "models/peft.h"
 #include "sharding/checkpoint/folder.h"
@@ -94,6 +96,7 @@ TEST_CASE("adapters: a run continues bit for bit, by other strategies and on oth
   config.train.elastic = 4;
   config.data.val.clear();  // its loss is a sum over ranks
   config.runtime.compute_dtype = GENERATE(DType::f32, DType::bf16);
+  if (GENERATE(false, true)) config.adapter.base = AdapterBase::nf4;
   train(config);
   const std::string adapter = model_bytes(config.train.dir);
   const std::vector<std::string> results = results_of(config.train.dir);
@@ -188,6 +191,70 @@ TEST_CASE("adapters: a run, its exported adapter and the merged model score alik
   GenerateOptions of_merged = options;
   of_merged.model = folder / "merged";
   CHECK(generate(of_merged, {}).front().ids == of_run.front().ids);
+}
+
+TEST_CASE("adapters: a packed base stays packed in every command, and is unpacked by a merge",
+          "[cpu]") {
+  const TemporaryDirectory folder;
+  const std::string preset = GENERATE("gpt2-mini", "llama3-mini", "qwen3-moe-mini", "llama4-mini");
+  CAPTURE(preset);
+  Config config = adapter_run(folder, preset);
+  config.adapter.base = AdapterBase::nf4;
+  config.adapter.targets = preset == "gpt2-mini" ? "c_attn" : "q_proj,experts.*";
+  if (preset == "llama3-mini") config.adapter.targets = "q_proj";
+  train(config);
+  const fs::path run = config.train.dir, base = folder / "base";
+  const std::vector<double> expected = scores(run);
+  CHECK(scores(base, run) == expected);
+  export_model({.model = run, .out = folder / "peft"});
+  CHECK(scores(folder / "peft") == expected);
+  export_model({.model = run, .merge = true, .out = folder / "merged"});
+  CHECK(test::relative_error(scores(folder / "merged"), expected) < 1e-5);
+
+  // Weights without an adapter are those of the packed base; others of the model are untouched.
+  const auto model = make_pretrained(base);
+  const SafetensorsFile before(base / "model/model.safetensors"),
+      merged(folder / "merged/model.safetensors");
+  const std::string whole = preset == "gpt2-mini" ? "transformer.h.1.mlp.c_proj.weight"
+                                                  : "model.layers.1.self_attn.o_proj.weight";
+  const std::string name = preset == "llama4-mini" ? "language_model." + whole : whole;
+  REQUIRE(merged.contains(name));
+  const Tensor stored = before.tensor(name), found = merged.tensor(name);
+  const auto values = stored.to_vector<float>();
+  const Tensor packed = Tensor::empty_on_host(nf4_packed_shape(stored.shape()), DType::u8);
+  nf4_pack(packed, {}, stored.shape(), [&](const Tensor& to, std::int64_t first) {
+    std::copy_n(values.begin() + first, to.numel(), to.data<float>());
+  });
+  const Tensor unpacked = Tensor::empty_on_host(stored.shape(), DType::f32);
+  nf4_unpack(unpacked, packed);
+  CHECK(found.to_vector<float>() == unpacked.to_vector<float>());
+  CHECK(found.to_vector<float>() != values);
+  int untouched = 0;
+  for (const auto& [tensor, info] : before.tensors()) {
+    if (tensor.find("norm") == tensor.npos && tensor.find("wte") == tensor.npos) continue;
+    ++untouched;
+    CHECK(merged.tensor(tensor).to_vector<float>() == before.tensor(tensor).to_vector<float>());
+  }
+  CHECK(untouched > 0);
+}
+
+TEST_CASE("adapters: a run goes on from an adapter on the base that it was trained on", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = adapter_run(folder, "llama3-mini");
+  config.adapter.base = AdapterBase::nf4;
+  train(config);
+  Config more = config;
+  more.adapter = {{}, config.train.dir};
+  more.train.dir = folder / "more";
+  more.train.steps = 1;
+  more.optimizer.learning_rate = 1e-30;  // a step that changes no value
+  more.optimizer.weight_decay = 0.0;
+  train(more);
+  CHECK(scores(more.train.dir) == scores(config.train.dir));
+  CHECK(read_adapter(more.train.dir).options.base == AdapterBase::nf4);
+  interrupt(config.train.dir);
+  config.adapter.base.reset();
+  CHECK_THAT(error_of([&] { train(config); }), Contains("adapter.base"));
 }
 
 TEST_CASE("adapters: what cannot be exported is refused in one line", "[cpu]") {

@@ -196,6 +196,15 @@ TEST_CASE("dry run: checkpointing, accumulation, documents and options of traini
           {.match = "matrices", .keys = {{"name", "sgd"}, {"momentum", "0.9"}}},
           {.match = "vectors", .keys = {{"state_dtype", "bf16"}}}};
     });
+    varied("adapters on a packed base", 2, [](Config& config) {
+      config.runtime.compute_dtype = DType::bf16;
+      config.adapter = {{.rank = 3, .base = AdapterBase::nf4}, {}};
+      config.sharding.activation_checkpointing = parse_checkpointing("every 2").value();
+    });
+    varied("an adapter of few layers on a packed base, offloaded", 2, [](Config& config) {
+      config.adapter = {{.rank = 3, .targets = "*.1.*", .base = AdapterBase::nf4}, {}};
+      config.sharding.offload = Offload::all;
+    });
     varied("offloading", 2, [](Config& config) { config.sharding.offload = Offload::all; });
   }
 }

@@ -184,6 +184,27 @@ FAULTS = {
         "the factor of the addition is left out of a merge": (
             "  scale(sum, sum, weight.adapter()->scaling);\n",
             ""),
+        "a merge keeps the files' values of packed weights": (
+            "weight.packed() ? unpacked(",
+            "!weight.packed() ? unpacked("),
+        "a merge leaves packed weights without an adapter as they are": (
+            "  if (weight.adapter() == nullptr && !weight.packed()) return stored;\n",
+            "  if (weight.adapter() == nullptr) return stored;\n"),
+    },
+    ("models/peft.cpp", "adapter_run"): {
+        "the files of an adapter do not note how the base was held": (
+            "  if (options.base == AdapterBase::nf4) metadata",
+            "  if (options.rank == 0) metadata"),
+    },
+    ("models/shard_file.cpp", "adapter_run"): {
+        "elements of a packed weight are read from its beginning": (
+            "      copy_elements(values, tensors, first);\n      check_finite",
+            "      copy_elements(values, tensors, 0 * first);\n      check_finite"),
+    },
+    ("sharding/plan/placement.cpp", "adapter"): {
+        "packed weights are gathered in the compute dtype": (
+            "    placement.compute_dtype = DType::u8;\n",
+            ""),
     },
     ("tools/train/session.cpp", "adapter_run"): {
         "a run does not read the adapter that it starts from": (

@@ -78,7 +78,7 @@ struct Case {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
         "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, groups {}, ema {}, "
-        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {}",
+        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {} {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
@@ -92,7 +92,8 @@ struct Case {
         documents ? " documents"
         : mixture ? " mixture"
                   : "",
-        config.adapter.rank, config.adapter.dropout, config.adapter.targets);
+        config.adapter.rank, config.adapter.dropout, config.adapter.targets,
+        config.adapter.base ? enum_name(*config.adapter.base) : "auto");
   }
 };
 
@@ -225,6 +226,7 @@ Case draw(std::uint64_t number) {
     const bool some = draws.coin();
     if (some)
       config.adapter.targets = preset == "gpt2-mini" ? "c_attn,*.1.mlp.*" : "q_proj,v_proj,*.1.*";
+    if (draws.coin()) config.adapter.base = AdapterBase::nf4;
   }
   drawn.mixture = !drawn.documents && draws.coin();
   return drawn;

@@ -90,9 +90,16 @@ std::vector<Key> adapter_keys(AdapterConfig& adapter) {
                "Layers that get an addition: patterns of their names, or of ends of these behind a "
                "dot, separated by commas, such as `q_proj,v_proj` or `*.h.0.*`; empty = all linear "
                "layers of attention and of feed-forward networks."),
+      choice_or_auto_key(
+          "adapter.base", adapter.base,
+          "How the frozen weights of linear layers are held and gathered. `nf4`: in 4 bits with "
+          "scales of blocks (QLoRA), unpacked for each product. `bf16`: in bf16, which "
+          "`runtime.compute_dtype` must be. `auto` = in `runtime.compute_dtype`."),
       path_key("adapter.path", adapter.path,
                "Folder of PEFT with an adapter to start from, or a run that has trained one. Its "
-               "rank, alpha, scaling and layers are taken. Empty = a new adapter."),
+               "rank, alpha, scaling and layers are taken, and `nf4` unless `adapter.base` is set. "
+               "Empty = "
+               "a new adapter."),
   };
 }
 

@@ -193,7 +193,7 @@ std::string export_merged(const ModelFiles& files, const ExportOptions& options)
   const auto model = make_pretrained(folder);
   const WeightFiles weights(folder, family_of(model->config()).tensor_names);
   std::optional<AdapterMerge> merge;
-  if (!files.adapter.empty()) merge.emplace(files.adapter, *model);
+  if (!files.adapter.empty()) merge.emplace(files.adapter, *model, weights);
   const std::vector<Part> parts = parts_of(*model, weights, options);
 
   make_writable_directory(options.out);

@@ -66,6 +66,7 @@ void take_options_of_files(AdapterConfig& adapter, const Config& config) {
   set("adapter.alpha", adapter.alpha, stored.alpha);
   set("adapter.scaling", adapter.scaling, stored.scaling);
   set("adapter.targets", adapter.targets, stored.targets);
+  if (!adapter.base) adapter.base = stored.base;
 }
 
 void resolve_adapter(AdapterConfig& adapter, const Config& config) {
@@ -75,8 +76,16 @@ void resolve_adapter(AdapterConfig& adapter, const Config& config) {
   if (adapter.rank == 0) {
     check(adapter.targets.empty(), "adapter.targets is '{}', but adapter.rank is 0: set the rank",
           adapter.targets);
+    check(!adapter.base, "adapter.base is {}, but adapter.rank is 0: set the rank",
+          enum_name(adapter.base.value_or(AdapterBase::bf16)));
     return;
   }
+  const DType dtype = config.runtime.compute_dtype;
+  check(
+      adapter.base != AdapterBase::bf16 || dtype == DType::bf16,
+      "adapter.base is bf16, but runtime.compute_dtype is {}, in which the base is held; leave the "
+      "key out",
+      name_of(dtype));
   check(config.model.frozen.empty(),
         "model.frozen is '{}', but with adapter.rank {} all of the model is frozen; leave the key "
         "out",
