@@ -38,7 +38,7 @@ class Regex {
     /// The first match that begins at or after byte `from`, a character's first. Raises Error if
     /// the expression backtracks beyond PCRE2's limits.
     std::optional<Match> next(std::size_t from);
-    /// The text of every group of the expression in the match that next() found; empty for one without a part in it.
+    /// The text of every group in the match that next() found; empty for a group that is not in it.
     std::vector<std::string_view> groups() const;
 
    private:

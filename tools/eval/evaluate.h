@@ -14,8 +14,8 @@
 namespace tessera {
 
 struct EvaluateOptions : InferenceOptions {
-  /// Token files as data.val names them, each with a name. Empty: those of the run that made the model, if `model` is
-  /// a run folder or its folder model/.
+  /// Token files as data.val names them, each with a name. Empty: those of the run that made the model, if
+  /// `model` is a run folder or its folder model/.
   std::vector<ValidationSource> data;
   /// 0: that of the run, or the model's context.
   std::int64_t sequence_length = 0;
@@ -38,8 +38,8 @@ struct SourceLoss {
   std::int64_t tokens = 0;
   /// Windows, or rows of documents.
   std::int64_t sequences = 0;
-  /// The bytes of text that the targets spell. No value without a tokenizer next to the data or the model, if the
-  /// data trains on answers only, or with rows of whole documents.
+  /// The bytes of text that the targets spell. No value without a tokenizer next to the data or the model, if
+  /// the data trains on answers only, or with rows of whole documents.
   std::optional<std::int64_t> bytes = 0;
 
   double mean() const { return loss / static_cast<double>(tokens); }
@@ -64,8 +64,8 @@ Evaluation evaluate(const EvaluateOptions& options);
 
 /// A line per figure.
 std::string to_text(const Evaluation& evaluation);
-/// {"val_loss": 1.9, "perplexity": 6.7, "tokens": 2048, "sequences": 16, "bits_per_byte": 2.7, "hellaswag": null,
-/// "questions": 0, "sources": [...], "tasks": [...]}.
+/// {"val_loss": 1.9, "perplexity": 6.7, "tokens": 2048, "sequences": 16, "bits_per_byte": 2.7, "hellaswag":
+/// null, "questions": 0, "sources": [...], "tasks": [...]}.
 std::string to_json(const Evaluation& evaluation);
 
 }  // namespace tessera

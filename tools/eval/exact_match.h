@@ -10,8 +10,8 @@ namespace tessera {
 struct MatchRules {
   /// A generated text ends before the first of these.
   std::vector<std::string> until = {};
-  /// The answer is this expression's first match in the text: the match's first group that is not empty, or all of it
-  /// if the expression has no group. Empty: the answer is the text.
+  /// The answer is this expression's first match in the text: the match's first group that is not empty, or
+  /// all of it if the expression has no group. Empty: the answer is the text.
   std::string extract = {};
   /// Matches of these are removed from both answers, one expression after the other.
   std::vector<std::string> ignore = {};
@@ -23,8 +23,8 @@ struct MatchRules {
 /// The text before the first of `until`.
 std::string text_until(std::string text, const std::vector<std::string>& until);
 
-/// The answer in a generated text (UTF-8), or "[invalid]" if `extract` does not match. Raises Error if it is no
-/// regular expression.
+/// The answer in a generated text (UTF-8), or "[invalid]" if `extract` does not match. Raises Error if it is
+/// no regular expression.
 std::string extracted_answer(const std::string& text, const MatchRules& rules);
 
 /// Whether two answers (UTF-8) are equal but for the parts that the rules ignore.

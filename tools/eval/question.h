@@ -25,8 +25,8 @@ struct QuestionRows {
   std::vector<std::pair<std::int64_t, std::int64_t>> scored;
 };
 
-/// If context and ending are too long for the model, the row keeps the context's last tokens, as in lm-eval. Raises
-/// Error if an ending alone is too long.
+/// If context and ending are too long for the model, the row keeps the context's last tokens, as in lm-eval.
+/// Raises Error if an ending alone is too long.
 QuestionRows rows_of(const Question& question, std::int64_t model_context);
 
 /// The logarithm of each ending's probability: the sum over its row's scored targets. `log_probabilities` is
@@ -40,9 +40,9 @@ std::vector<double> log_likelihoods(LanguageModel& model, const Question& questi
 std::size_t likeliest(const std::vector<double>& log_likelihoods,
                       const std::vector<double>& lengths);
 
-/// The number of right answers. The answer is the ending with the largest mean log-probability of its tokens, as
-/// llm.c's hellaswag.py chooses it. Of several ranks each answers its share, every `ranks`-th question from
-/// number `rank` on, and makes as many passes as the others; the sum of all is the model's.
+/// The number of right answers. The answer is the ending with the largest mean log-probability of its tokens,
+/// as llm.c's hellaswag.py chooses it. Of several ranks each answers its share, every `ranks`-th question
+/// from number `rank` on, and makes as many passes as the others; the sum of all is the model's.
 std::int64_t right_answers(LanguageModel& model, const std::vector<Question>& questions,
                            int rank = 0, int ranks = 1);
 

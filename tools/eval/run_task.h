@@ -40,14 +40,15 @@ struct OpenTask {
 /// Raises Error if the task, a file or a rule is wrong.
 OpenTask open_task(const TaskOptions& options);
 
-/// A prompt and one choice each behind a space, as lm-eval encodes them: white space at the end of the prompt belongs
-/// to the ending, and an ending is what follows the prompt's tokens in those of both. Raises Error if nothing follows.
+/// A prompt and one choice each behind a space, as lm-eval encodes them: white space at the end of the prompt
+/// belongs to the ending, and an ending is what follows the prompt's tokens in those of both. Raises Error if
+/// nothing follows.
 Question encoded(const std::string& prompt, const std::vector<std::string>& choices,
                  const Tokenizer& tokenizer);
 
-/// A collective of all ranks that share the model's weights, with the same result on each. An answer is written
-/// greedily, until one of `stop` or of the rules' texts, from the last tokens of a long prompt. Results do not depend
-/// on the batch.
+/// A collective of all ranks that share the model's weights, with the same result on each. An answer is
+/// written greedily, until one of `stop` or of the rules' texts, from the last tokens of a long prompt.
+/// Results do not depend on the batch.
 TaskResult run_task(LanguageModel& model, const OpenTask& task, const Tokenizer& tokenizer,
                     const StopTokens& stop);
 

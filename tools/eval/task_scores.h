@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-/// The mean of numbers, and its standard error: the sample deviation over the root of their number. None for one number.
+/// The mean of numbers, and its standard error: the sample deviation over the root of their number. None for
+/// one number.
 struct MeanScore {
   double mean = 0.0;
   std::optional<double> error;
@@ -20,7 +21,8 @@ struct TaskSample {
   std::string group;
   std::string prompt;
   std::string right;
-  /// The choices and the logarithms of their probabilities; or the text that the model wrote, and the answer in it.
+  /// The choices and the logarithms of their probabilities; or the text that the model wrote, and the answer
+  /// in it.
   std::vector<std::string> choices = {};
   std::vector<double> log_likelihoods = {};
   std::string text = {}, answer = {};
@@ -47,8 +49,9 @@ struct TaskResult {
 
 MeanScore mean_score(const std::vector<double>& values);
 
-/// Sets `all` and `groups` from the samples. With groups the mean is weighted by their sizes, and its error is
-/// that of the pooled variance within groups, as for the groups of lm-eval; none if a group has one question.
+/// Sets `all` and `groups` from the samples. With groups the mean is weighted by their sizes, and its error
+/// is that of the pooled variance within groups, as for the groups of lm-eval; none if a group has one
+/// question.
 void summarize(TaskResult& result);
 
 /// "mmlu: acc 0.2500 +- 0.0416 over 108 questions, 5 shots", and a line for each group.

@@ -10,8 +10,8 @@
 //   generate     prompt, answer                                   exact_match
 //
 // Prompts, separators and scores are those of lm-eval 0.4.13: of its task files hellaswag, arc_easy (as
-// arc_challenge), openbookqa and piqa in version 1.0, mmlu in version 1.0 of its template, and gsm8k's strict-match in
-// version 3.0. Examples are the first of their file, as its sampler `first_n` takes them.
+// arc_challenge), openbookqa and piqa in version 1.0, mmlu in version 1.0 of its template, and gsm8k's
+// strict-match in version 3.0. Examples are the first of their file, as its sampler `first_n` takes them.
 #pragma once
 
 #include <filesystem>
@@ -52,8 +52,8 @@ const Task& find_task(const std::string& name);
 /// The entries of a file of JSON lines, packed or not. Raises Error with file, line and field.
 std::vector<TaskEntry> read_entries(const Task& task, const std::filesystem::path& file);
 
-/// The text before an answer: description, the first `shots` examples of the entry's group with their answers, and
-/// the question. Raises Error if there are fewer examples.
+/// The text before an answer: description, the first `shots` examples of the entry's group with their
+/// answers, and the question. Raises Error if there are fewer examples.
 std::string prompt_of(const TaskEntry& entry, const std::vector<TaskEntry>& examples,
                       std::size_t shots);
 
