@@ -179,6 +179,7 @@ TEST_CASE("eval tasks: the program prints scores of tasks, and writes every answ
   const test::Outcome outcome = run({"--shots", "2"});
   CHECK(outcome.status == 1);
   CHECK_THAT(outcome.err, Contains("--shots 2 needs --examples mmlu=FILE"));
+  CHECK_THAT(run({"--examples", piqa}).err, Contains("there is no --task piqa=FILE"));
   CHECK_THAT(run({"--task", "piqa"}).err, Contains("--task piqa: expected TASK=FILE"));
   CHECK_THAT(run({"--task", "generate=x", "--extract", "("}).err, Contains("\"(\" is not valid"));
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "models/tokenizers/regex.h"
 #include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
 #include "runtime/json.h"

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <iostream>
 #include <memory>
 #include <string>
@@ -110,11 +108,17 @@ void set_tasks(Options& options) {
     std::tie(task.task, task.questions) = name_and_file(given);
     check(!task.task.empty(), "--task {}: expected TASK=FILE", given);
     task.shots = static_cast<std::size_t>(options.shots);
-    for (const std::string& examples : options.examples) {
-      const auto [name, file] = name_and_file(examples);
-      if (name == task.task) task.examples = file;
-    }
     options.tasks.push_back(task);
+  }
+  for (const std::string& given : options.examples) {
+    const auto [name, file] = name_and_file(given);
+    bool asked = false;
+    for (TaskOptions& task : options.tasks) {
+      if (task.task != name) continue;
+      task.examples = file;
+      asked = true;
+    }
+    check(asked, "--examples {}: there is no --task {}=FILE", given, name.empty() ? "TASK" : name);
   }
 }
 
