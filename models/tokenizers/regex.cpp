@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
 #include "runtime/json.h"
 
@@ -102,6 +103,34 @@ std::optional<Regex::Match> Regex::Search::next(std::size_t from) {
     fail("the expression {} matches backwards", excerpt(regex_.pattern_));
   }
   return Match{ends[0], ends[1]};
+}
+
+std::vector<std::string_view> Regex::Search::groups() const {
+  auto* data = static_cast<pcre2_match_data*>(data_);
+  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data);
+  std::vector<std::string_view> texts;
+  for (std::uint32_t group = 1; group < pcre2_get_ovector_count(data); ++group) {
+    const PCRE2_SIZE begin = ends[2 * group], end = ends[2 * group + 1];
+    texts.push_back(begin == PCRE2_UNSET ? "" : text_.substr(begin, end - begin));
+  }
+  return texts;
+}
+
+std::string replaced(std::string_view text, const Regex& regex, std::string_view replacement) {
+  Regex::Search search(regex, text);
+  std::string result;
+  std::size_t copied = 0;
+  for (std::size_t from = 0; from <= text.size();) {
+    const auto match = search.next(from);
+    if (!match) break;
+    result += text.substr(copied, match->begin - copied);
+    result += replacement;
+    copied = from = match->end;
+    if (match->begin == match->end) {
+      from += from < text.size() ? code_point_at(text, from).bytes : 1;
+    }
+  }
+  return result += text.substr(copied);
 }
 
 }  // namespace tessera

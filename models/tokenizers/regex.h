@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
@@ -37,6 +38,8 @@ class Regex {
     /// The first match that begins at or after byte `from`, a character's first. Raises Error if
     /// the expression backtracks beyond PCRE2's limits.
     std::optional<Match> next(std::size_t from);
+    /// The text of every group in the match that next() found; empty for a group that is not in it.
+    std::vector<std::string_view> groups() const;
 
    private:
     const Regex& regex_;
@@ -49,5 +52,8 @@ class Regex {
   std::shared_ptr<void> code_;  // pcre2_code
   bool looks_behind_ = false;
 };
+
+/// The text (valid UTF-8) with `replacement` in place of every match.
+std::string replaced(std::string_view text, const Regex& regex, std::string_view replacement);
 
 }  // namespace tessera

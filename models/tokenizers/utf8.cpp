@@ -84,6 +84,26 @@ bool is_white_space(char32_t point) {
          point == 0x2029 || point == 0x202f || point == 0x205f || point == 0x3000;
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower;
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint point = code_point_at(text, i);
+    append_utf8(
+        lower, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point.value))));
+    i += point.bytes;
+  }
+  return lower;
+}
+
+std::string capitalized(std::string_view text) {
+  if (text.empty()) return "";
+  const CodePoint first = code_point_at(text, 0);
+  std::string result;
+  append_utf8(result,
+              static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(first.value))));
+  return result + lower_case(text.substr(first.bytes));
+}
+
 std::string_view stripped(std::string_view text, bool left, bool right, IsSpace is_space) {
   std::size_t first = text.size(), last = 0;
   for (std::size_t i = 0; i < text.size();) {

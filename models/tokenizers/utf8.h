@@ -30,6 +30,11 @@ std::string repaired_utf8(std::string_view text);
 /// Unicode's White_Space.
 bool is_white_space(char32_t point);
 
+/// The text (valid UTF-8) in lower case, by Unicode's mappings of one code point to one.
+std::string lower_case(std::string_view text);
+/// The same with its first code point in title case, as Python's capitalize() does.
+std::string capitalized(std::string_view text);
+
 using IsSpace = bool (*)(char32_t point);
 /// The text without the white space at its left end, its right end, or both. Invalid parts are none.
 std::string_view stripped(std::string_view text, bool left, bool right,

@@ -10,6 +10,7 @@
 #include "tools/data/prepare.h"
 #include "tools/eval/evaluate.h"
 #include "tools/eval/hellaswag.h"
+#include "tools/eval/question.h"
 #include "tools/generate/score.h"
 #include "tools/train/trainer.h"
 
@@ -41,17 +42,18 @@ TEST_CASE("eval: the validation loss is that of the run, on any number of ranks"
   const double of_run = test::metrics_of(config.train.dir).back()["val_loss"].get<double>();
   const Evaluation one = evaluate({{.model = config.train.dir, .device = "cpu", .threads = 2}});
   const Evaluation two = evaluate({{.model = config.train.dir, .device = "cpu", .ranks = 2}});
-  CHECK(*one.val_loss == Approx(of_run).epsilon(1e-6));
-  CHECK(two.val_loss == one.val_loss);
+  CHECK(one.all_sources().mean() == Approx(of_run).epsilon(1e-6));
+  CHECK(two.all_sources().mean() == one.all_sources().mean());
   CHECK(one.sequence_length == 24);
   // A token of the tiny run is a character of one byte.
-  CHECK(*one.bits_per_byte == Approx(*one.val_loss / std::log(2.0)).epsilon(1e-12));
+  const SourceLoss all = one.all_sources();
+  CHECK(*all.bits_per_byte() == Approx(all.mean() / std::log(2.0)).epsilon(1e-12));
   const test::Outcome outcome = test::run({"eval", "--model", config.train.dir.string(), "--device",
                                            "cpu", "--sequence-length", "12", "--json"});
   CHECK(outcome.status == 0);
   const json shorter = json::parse(outcome.out);
-  CHECK(shorter["sequences"].get<std::int64_t>() >= 2 * one.sequences);
-  CHECK(shorter["val_loss"].get<double>() != *one.val_loss);
+  CHECK(shorter["sequences"].get<std::int64_t>() >= 2 * all.sequences);
+  CHECK(shorter["val_loss"].get<double>() != all.mean());
   CHECK(shorter["hellaswag"].is_null());
 }
 
@@ -68,8 +70,9 @@ TEST_CASE("eval: bits per byte count the text of the targets, and not the first 
   config.train.eval_every = 0;
   config.data.val = config.data.train.first();
   train(config);
-  const Evaluation found = evaluate({{.model = config.train.dir, .device = "cpu", .threads = 2}});
-  CHECK(*found.bits_per_byte == Approx(*found.val_loss / std::log(2.0)).epsilon(1e-12));
+  const SourceLoss found =
+      evaluate({{.model = config.train.dir, .device = "cpu", .threads = 2}}).all_sources();
+  CHECK(*found.bits_per_byte() == Approx(found.mean() / std::log(2.0)).epsilon(1e-12));
 }
 
 TEST_CASE("eval: rows of documents are those of the run, or as they are asked for") {
@@ -87,9 +90,10 @@ TEST_CASE("eval: rows of documents are those of the run, or as they are asked fo
     config.train.dir = folder / std::string(enum_name(rows));
     train(config);
     const double of_run = test::metrics_of(config.train.dir).back()["val_loss"].get<double>();
-    const Evaluation own = evaluate({{.model = config.train.dir, .device = "cpu", .threads = 1}});
-    CHECK(*own.val_loss == Approx(of_run).epsilon(1e-6));
-    CHECK(own.bits_per_byte.has_value() == (rows == RowKind::windows));
+    const SourceLoss own =
+        evaluate({{.model = config.train.dir, .device = "cpu", .threads = 1}}).all_sources();
+    CHECK(own.mean() == Approx(of_run).epsilon(1e-6));
+    CHECK(own.bits_per_byte().has_value() == (rows == RowKind::windows));
     // The model's folder alone, without the run, knows none of it.
     const std::filesystem::path alone = folder / (config.train.dir.filename().string() + "_model");
     std::filesystem::copy(config.train.dir / "model", alone);
@@ -103,8 +107,8 @@ TEST_CASE("eval: rows of documents are those of the run, or as they are asked fo
       REQUIRE(outcome.status == 0);
       return json::parse(outcome.out)["val_loss"].get<double>();
     };
-    CHECK(asked({"--rows", std::string(enum_name(rows)), "--document-token", "5"}) == own.val_loss);
-    CHECK(asked({}) != own.val_loss);
+    CHECK(asked({"--rows", std::string(enum_name(rows)), "--document-token", "5"}) == own.mean());
+    CHECK(asked({}) != own.mean());
   }
   const test::Outcome bad = test::run(
       {"eval", "--model", config.train.dir.string(), "--device", "cpu", "--document-token", "1 2"});
@@ -155,20 +159,24 @@ TEST_CASE("eval: the answer has the largest mean log-probability over its own to
         std::vector<std::int32_t>{1, 2, 3, 4, 5, 1, 2, 3, 6, 0, 1, 2, 3, 7, 8, 1, 2, 3, 1, 0});
   CHECK(rows.scored[0] == std::pair<std::int64_t, std::int64_t>(2, 4));
   CHECK(rows.scored[2] == std::pair<std::int64_t, std::int64_t>(2, 5));
+  const auto answer = [&](const std::vector<float>& values) {
+    return likeliest(log_likelihoods(rows, values), {2, 1, 3, 1});
+  };
   // The sums are -2, -1.5, -3 and -9; the means -1, -1.5, -1 and -9. The first of equals counts.
   std::vector<float> values(20, -50.0f);
   values[2] = values[3] = -1.0f;
   values[7] = -1.5f;
   values[12] = values[13] = values[14] = -1.0f;
   values[17] = -9.0f;
-  CHECK(answer(rows, values) == 0);
+  CHECK(answer(values) == 0);
   values[13] = -0.5f;
-  CHECK(answer(rows, values) == 2);
-  // A context that is too long keeps its end.
-  const QuestionRows cut = rows_of(kQuestions[0], 4);
-  CHECK(cut.length == 4);
-  CHECK(std::vector<std::int32_t>(cut.inputs.begin(), cut.inputs.begin() + 4) ==
-        std::vector<std::int32_t>{2, 3, 4, 5});
+  CHECK(answer(values) == 2);
+  // A context that is too long keeps its end, as much as fits with the ending.
+  const QuestionRows cut = rows_of(kQuestions[0], 3);
+  CHECK(cut.length == 3);
+  CHECK(cut.inputs == std::vector<std::int32_t>{2, 3, 4, 1, 2, 3, 3, 7, 8, 1, 2, 3});
+  CHECK(cut.targets == std::vector<std::int32_t>{3, 4, 5, 2, 3, 6, 7, 8, 9, 2, 3, 1});
+  CHECK(cut.scored[2] == std::pair<std::int64_t, std::int64_t>(0, 3));
   CHECK_THROWS_WITH(rows_of(kQuestions[0], 2), Contains("an ending of 3 tokens"));
 }
 
@@ -200,7 +208,7 @@ TEST_CASE("eval: a model that has learned to count chooses the next number") {
   CHECK(outcome.out == "right answers 1.0000: 4 of 4 questions\n");
   const test::Outcome nothing = test::run({"eval", "--model", config.train.dir.string()});
   CHECK(nothing.status == 1);
-  CHECK_THAT(nothing.err, Contains("give --data or --hellaswag"));
+  CHECK_THAT(nothing.err, Contains("give --data, --task or --hellaswag"));
 }
 
 }  // namespace tessera

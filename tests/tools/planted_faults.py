@@ -467,8 +467,8 @@ FAULTS = {
             "first < loader.samples(); first += at_a_time",
             "first + at_a_time < loader.samples(); first += at_a_time"),
         "bits per byte are nats per byte": (
-            "total.loss / std::numbers::ln2 /",
-            "total.loss /"),
+            "loss / std::numbers::ln2 /",
+            "loss /"),
     },
     ("tools/train/description.cpp", "session"): {
         "the start of a run says nothing of heads that miss the tensor cores": (
@@ -545,7 +545,7 @@ FAULTS = {
             "for (const Timeline& one : stages) {",
             "for (const Timeline& one : {stages.front()}) {"),
     },
-    ("tools/eval/hellaswag.cpp", "continued_texts"): {
+    ("tools/eval/question.cpp", "continued_texts"): {
         "a rank without a question counts its answer": (
             "== question.label && has_one) ++right;",
             "== question.label) ++right;"),
@@ -869,13 +869,46 @@ FAULTS = {
             "if (live.erase(event.address) == 0) older",
             "if (live.erase(event.address) > 5) older"),
     },
-    ("tools/eval/hellaswag.cpp", "eval"): {
+    ("tools/eval/tasks.cpp", "eval_tasks"): {
+        "examples of every subject come before a question": (
+            "if (example.group != entry.group) continue;",
+            ""),
+        "hellaswag's marks stay in its texts": (
+            'replaced(replaced(titled, mark, ""), spaces, " ");',
+            'replaced(titled, spaces, " ");'),
+    },
+    ("tools/eval/run_task.cpp", "eval_tasks"): {
+        "acc_norm counts bytes instead of characters": (
+            "(static_cast<unsigned char>(c) & 0xc0) != 0x80;",
+            "c != 0;"),
+        "a long prompt keeps its beginning": (
+            "tokens.erase(tokens.begin(), tokens.begin() + over);",
+            "tokens.erase(tokens.end() - over, tokens.end());"),
+    },
+    ("tools/eval/task_scores.cpp", "eval_tasks"): {
+        "a group's error is that of all questions": (
+            "  for (std::size_t i = 0; i < result.metrics.size(); ++i) {\n"
+            "    result.all.scores[i].error = pooled_error(result.groups, i);\n"
+            "  }\n",
+            ""),
+    },
+    ("tools/eval/evaluate.cpp", "eval_tasks"): {
+        "the loss of all sources is the mean of their losses": (
+            "    all.loss += source.loss;\n    all.tokens += source.tokens;",
+            "    all.loss += source.mean();\n    all.tokens += 1;"),
+    },
+    ("tools/eval/question.cpp", "eval_tasks"): {
+        "all choices keep the context that the longest leaves": (
+            "std::min(count(question.context), model_context + 1 - count(ending));",
+            "std::min(count(question.context), model_context + 1 - count(question.endings.back()));"),
+    },
+    ("tools/eval/question.cpp", "eval"): {
         "an answer is chosen by the sum over its tokens": (
-            "sum / static_cast<double>(last - first)",
-            "sum"),
+            "log_likelihoods[i] / lengths[i]",
+            "log_likelihoods[i]"),
         "an ending is scored one token late": (
-            "all.scored.emplace_back(kept - 1, kept - 1 + size(ending));",
-            "all.scored.emplace_back(kept, kept + size(ending));"),
+            "for (std::int64_t i = first; i < last; ++i) sum",
+            "for (std::int64_t i = first + 1; i < last + 1; ++i) sum"),
     },
     ("tools/train/session.cpp", "session"): {
         "evaluation records a graph": (

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/eval/hellaswag.h"
+#include "tools/eval/question.h"
 
 namespace tessera::test {
 

@@ -21,6 +21,8 @@ class JsonEntries {
   /// Raises Error unless the value is an object. `place` comes before the keys: "links[0]".
   explicit JsonEntries(const nlohmann::json& object, std::string place = {});
 
+  /// The key with its place: "links[0]: latency_us".
+  std::string name_of(const char* key) const;
   bool has(const char* key) const;
   /// These raise Error if the key is missing.
   const nlohmann::json& at(const char* key) const;
@@ -37,8 +39,6 @@ class JsonEntries {
   std::uint64_t checksum(const char* key) const;
 
  private:
-  /// "links[0]: latency_us", or the key alone.
-  std::string name_of(const char* key) const;
   /// Raises Error unless `holds`: "latency_us is -1; expected ...".
   void expect(bool holds, const char* key, const std::string& expected) const;
 

@@ -11,6 +11,7 @@
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "runtime/file.h"
 #include "tools/config/parse.h"
 #include "tools/data/loader.h"
 #include "tools/eval/hellaswag.h"
@@ -32,29 +33,26 @@ std::optional<Config> config_of_run(const EvaluateOptions& options) {
 /// The options, with those of the run where they were not given.
 EvaluateOptions with_defaults(EvaluateOptions options) {
   const std::optional<Config> run = config_of_run(options);
-  if (options.data.empty() && run) options.data = run->data.val;
+  if (options.data.empty() && run) {
+    options.data = run->data.validation;
+    if (!run->data.val.empty()) options.data = {{run->data.val.string(), run->data.val}};
+  }
   if (options.sequence_length == 0 && run) options.sequence_length = run->data.sequence_length;
-  check(!options.data.empty() || !options.hellaswag.empty(),
-        "nothing to evaluate: {} is no run with data.val; give --data or --hellaswag",
+  check(!options.data.empty() || !options.hellaswag.empty() || !options.tasks.empty(),
+        "nothing to evaluate: {} is no run with data.val; give --data, --task or --hellaswag",
         options.model.string());
+  check(options.samples.empty() || !options.tasks.empty(), "--out needs --task");
   if (!options.rows && run) options.rows = run->data.rows;
   if (options.document_token.empty() && run) options.document_token = run->data.document_token;
   return options;
 }
 
-/// The sum of the cross-entropies of all valid targets, and their number.
-struct Total {
-  double loss = 0.0;
-  std::int64_t targets = 0;
-};
-
 /// Sequences are computed together up to so many tokens; a longer one alone.
 constexpr std::int64_t kTokensAtATime = 4096;
 
-Total total_loss(LanguageModel& model, const TokenLoader& loader) {
+void add_losses(LanguageModel& model, const TokenLoader& loader, SourceLoss& total) {
   const std::int64_t length = loader.sequence_length();
   const std::int64_t at_a_time = std::max<std::int64_t>(1, kTokensAtATime / length);
-  Total total;
   for (std::int64_t first = 0; first < loader.samples(); first += at_a_time) {
     const std::int64_t rows = std::min(at_a_time, loader.samples() - first);
     const std::int64_t targets = loader.valid_targets(0, first, rows, loader.samples());
@@ -64,24 +62,23 @@ Total total_loss(LanguageModel& model, const TokenLoader& loader) {
         model.loss(batch.inputs, batch.targets, 1.0 / static_cast<double>(targets),
                    /*training=*/false, batch.document_starts);
     total.loss += loss.data().item<float>() * static_cast<double>(targets);
-    total.targets += targets;
+    total.tokens += targets;
   }
-  return total;
 }
 
 /// The folder of the model's tokenizer, or else of the data's; empty without one.
-fs::path tokenizer_folder(const EvaluateOptions& options) {
+fs::path tokenizer_folder(const EvaluateOptions& options, const fs::path& data) {
   const ModelFiles files = find_model(options.model, options.adapter);
-  for (const fs::path& folder : {tokenizer_folder(files), data_folder_of(options.data)}) {
+  for (const fs::path& folder : {tokenizer_folder(files), data_folder_of(data)}) {
     if (!folder.empty() && Tokenizer::exists(folder)) return folder;
   }
   return {};
 }
 
-std::optional<std::int32_t> document_token_of(const EvaluateOptions& options,
+std::optional<std::int32_t> document_token_of(const EvaluateOptions& options, const fs::path& data,
                                               std::int64_t vocab_size) {
   try {
-    return find_document_token(options.document_token, tokenizer_folder(options), vocab_size);
+    return find_document_token(options.document_token, tokenizer_folder(options, data), vocab_size);
   } catch (const Error& error) {
     throw Error(fmt::format("the document token {}", error.what()));
   }
@@ -89,9 +86,8 @@ std::optional<std::int32_t> document_token_of(const EvaluateOptions& options,
 
 /// The bytes of text that the targets of all windows spell: tokens 1 to windows * length. No value without a
 /// tokenizer.
-std::optional<std::int64_t> target_bytes(const EvaluateOptions& options, const TokenCorpus& corpus,
+std::optional<std::int64_t> target_bytes(const fs::path& folder, const TokenCorpus& corpus,
                                          std::int64_t targets) {
-  const fs::path folder = tokenizer_folder(options);
   if (folder.empty()) return std::nullopt;
   const auto tokenizer = Tokenizer::load(folder);
   constexpr std::int64_t kAtATime = 1 << 16;
@@ -105,81 +101,164 @@ std::optional<std::int64_t> target_bytes(const EvaluateOptions& options, const T
   return bytes;
 }
 
-void measure_loss(LanguageModel& model, const EvaluateOptions& options, Evaluation& result) {
-  const TransformerShape& shape = model.shape();
-  const TokenCorpus corpus = TokenCorpus::open(options.data, shape.vocab_size);
-  const std::int64_t length = options.sequence_length > 0 ? options.sequence_length : shape.context;
-  check(length <= shape.context, "--sequence-length {} is more than the model's context of {}",
-        length, shape.context);
+SourceLoss measure_loss(LanguageModel& model, const EvaluateOptions& options,
+                        const ValidationSource& source, std::int64_t length) {
+  const std::int64_t vocab_size = model.shape().vocab_size;
+  const TokenCorpus corpus = TokenCorpus::open(source.path, vocab_size);
   const RowKind rows = options.rows.value_or(RowKind::windows);
-  const auto document_token = document_token_of(options, shape.vocab_size);
+  const auto document_token = document_token_of(options, source.path, vocab_size);
   const TokenLoader loader(corpus, length, SampleOrder::sequential, /*seed=*/0, document_token,
                            rows);
   std::vector<std::string> less_work;
   if (length > kTokensAtATime) less_work.emplace_back("a shorter --sequence-length");
-  Total total;
-  with_inference_advice(options, less_work, [&] { total = total_loss(model, loader); });
-  if (context().rank() != 0) return;
-  check(total.targets > 0, "{}: no target is valid", corpus.name());
-  result.val_loss = total.loss / static_cast<double>(total.targets);
-  result.tokens = total.targets;
-  result.sequences = loader.samples();
-  result.sequence_length = length;
-  check(std::isfinite(*result.val_loss),
-        "the validation loss is {}: the model diverged or is damaged", *result.val_loss);
+  SourceLoss total = {.name = source.name, .sequences = loader.samples(), .bytes = {}};
+  with_inference_advice(options, less_work, [&] { add_losses(model, loader, total); });
+  check(total.tokens > 0, "{}: no target is valid", corpus.name());
+  check(std::isfinite(total.loss), "the validation loss is {}: the model diverged or is damaged",
+        total.mean());
   // The bytes of a part of the tokens are not known.
-  if (rows != RowKind::windows || total.targets != loader.samples() * length) return;
-  if (const auto bytes = target_bytes(options, corpus, total.targets); bytes && *bytes > 0) {
-    result.bits_per_byte = total.loss / std::numbers::ln2 / static_cast<double>(*bytes);
+  if (context().rank() == 0 && rows == RowKind::windows &&
+      total.tokens == loader.samples() * length) {
+    total.bytes = target_bytes(tokenizer_folder(options, source.path), corpus, total.tokens);
+  }
+  return total;
+}
+
+/// Known to every rank before it loads the model.
+std::vector<OpenTask> open_tasks(const EvaluateOptions& options) {
+  std::vector<OpenTask> tasks;
+  for (const TaskOptions& task : options.tasks) tasks.push_back(open_task(task));
+  return tasks;
+}
+
+void measure_sources(LanguageModel& model, const EvaluateOptions& options, Evaluation& result) {
+  const std::int64_t context_length = model.shape().context;
+  const std::int64_t length =
+      options.sequence_length > 0 ? options.sequence_length : context_length;
+  check(length <= context_length, "--sequence-length {} is more than the model's context of {}",
+        length, context_length);
+  for (const ValidationSource& source : options.data) {
+    const SourceLoss loss = measure_loss(model, options, source, length);
+    if (context().rank() != 0) continue;
+    result.sources.push_back(loss);
+    result.sequence_length = length;
+  }
+}
+
+void answer_questions(LanguageModel& model, const EvaluateOptions& options, Evaluation& result) {
+  const auto questions = read_questions(options.hellaswag, model.shape().vocab_size);
+  const std::int64_t right = right_answers(model, questions);
+  if (context().rank() != 0) return;
+  result.questions = static_cast<std::int64_t>(questions.size());
+  result.right = right;
+}
+
+void run_tasks(LanguageModel& model, const EvaluateOptions& options,
+               const std::vector<OpenTask>& tasks, Evaluation& result) {
+  const fs::path folder = tokenizer_folder(find_model(options.model, options.adapter));
+  const auto tokenizer = Tokenizer::load(folder);
+  for (const OpenTask& task : tasks) {
+    TaskResult found = run_task(model, task, *tokenizer, stop_tokens_of(folder, tokenizer.get()));
+    if (context().rank() == 0) result.tasks.push_back(std::move(found));
   }
 }
 
 }  // namespace
 
+std::optional<double> SourceLoss::bits_per_byte() const {
+  if (!bytes || *bytes == 0) return std::nullopt;
+  return loss / std::numbers::ln2 / static_cast<double>(*bytes);
+}
+
+SourceLoss Evaluation::all_sources() const {
+  SourceLoss all;
+  for (const SourceLoss& source : sources) {
+    all.loss += source.loss;
+    all.tokens += source.tokens;
+    all.sequences += source.sequences;
+    all.bytes =
+        all.bytes && source.bytes ? std::optional(*all.bytes + *source.bytes) : std::nullopt;
+  }
+  return all;
+}
+
 Evaluation evaluate(const EvaluateOptions& given) {
   const EvaluateOptions options = with_defaults(given);
+  const std::vector<OpenTask> tasks = open_tasks(options);
   Evaluation result;
   run_model(options, [&](LanguageModel& model) {
-    if (!options.data.empty()) measure_loss(model, options, result);
-    if (options.hellaswag.empty()) return;
-    const auto questions = read_questions(options.hellaswag, model.shape().vocab_size);
-    std::int64_t right = 0;
-    with_inference_advice(options, /*less_work=*/{},
-                          [&] { right = right_answers(model, questions); });
-    if (context().rank() != 0) return;
-    result.questions = static_cast<std::int64_t>(questions.size());
-    result.right = right;
+    measure_sources(model, options, result);
+    with_inference_advice(options, /*less_work=*/{}, [&] {
+      if (!options.hellaswag.empty()) answer_questions(model, options, result);
+      if (!tasks.empty()) run_tasks(model, options, tasks, result);
+    });
   });
+  // One process of a run has the results.
+  if (!options.samples.empty() && !result.tasks.empty()) {
+    write_file_atomically(options.samples, [&](std::ostream& file) {
+      for (const TaskResult& task : result.tasks) file << samples_to_json(task);
+    });
+  }
   return result;
 }
 
 std::string to_text(const Evaluation& e) {
   std::string text;
-  if (e.val_loss) {
-    text += fmt::format("validation loss {:.4f} over {} tokens, {} sequences of {}\n", *e.val_loss,
-                        e.tokens, e.sequences, e.sequence_length);
-    if (e.bits_per_byte) text += fmt::format("bits per byte {:.4f}\n", *e.bits_per_byte);
+  const SourceLoss all = e.all_sources();
+  if (!e.sources.empty()) {
+    text += fmt::format("validation loss {:.4f} over {} tokens, {} sequences of {}\n", all.mean(),
+                        all.tokens, all.sequences, e.sequence_length);
+    text += fmt::format("perplexity {:.4f}\n", std::exp(all.mean()));
+    if (const auto bits = all.bits_per_byte()) text += fmt::format("bits per byte {:.4f}\n", *bits);
+  }
+  for (const SourceLoss& source : e.sources) {
+    if (e.sources.size() == 1) break;
+    text += fmt::format("  {}: loss {:.4f}, perplexity {:.4f}", source.name, source.mean(),
+                        std::exp(source.mean()));
+    if (const auto bits = source.bits_per_byte())
+      text += fmt::format(", bits per byte {:.4f}", *bits);
+    text += fmt::format(" over {} tokens\n", source.tokens);
   }
   if (e.questions > 0) {
     text += fmt::format("right answers {:.4f}: {} of {} questions\n",
                         static_cast<double>(e.right) / static_cast<double>(e.questions), e.right,
                         e.questions);
   }
+  for (const TaskResult& task : e.tasks) text += to_text(task);
   return text;
 }
 
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const SourceLoss& source) {
+  const bool none = source.tokens == 0;
+  const std::optional<double> bits = source.bits_per_byte();
+  return {{"val_loss", none ? Json() : Json(source.mean())},
+          {"perplexity", none ? Json() : Json(std::exp(source.mean()))},
+          {"tokens", source.tokens},
+          {"sequences", source.sequences},
+          {"bits_per_byte", bits ? Json(*bits) : Json()}};
+}
+
+}  // namespace
+
 std::string to_json(const Evaluation& e) {
-  using Json = nlohmann::ordered_json;
-  const auto value = [](const std::optional<double>& number) {
-    return number ? Json(*number) : Json();
-  };
-  const Json share = e.questions > 0
-                         ? Json(static_cast<double>(e.right) / static_cast<double>(e.questions))
-                         : Json();
-  return Json{
-      {"val_loss", value(e.val_loss)},           {"tokens", e.tokens}, {"sequences", e.sequences},
-      {"bits_per_byte", value(e.bits_per_byte)}, {"hellaswag", share}, {"questions", e.questions}}
-      .dump();
+  Json object = json_of(e.all_sources());
+  object["hellaswag"] = e.questions > 0
+                            ? Json(static_cast<double>(e.right) / static_cast<double>(e.questions))
+                            : Json();
+  object["questions"] = e.questions;
+  object["sources"] = Json::array();
+  for (const SourceLoss& source : e.sources) {
+    Json one = {{"name", source.name}};
+    one.update(json_of(source));
+    object["sources"].push_back(one);
+  }
+  object["tasks"] = Json::array();
+  for (const TaskResult& task : e.tasks) object["tasks"].push_back(to_json(task));
+  return object.dump();
 }
 
 }  // namespace tessera

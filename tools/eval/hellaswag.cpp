@@ -1,9 +1,7 @@
 #include "tools/eval/hellaswag.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <span>
 
 #include "runtime/check.h"
@@ -99,61 +97,6 @@ std::vector<Question> read_questions(const std::filesystem::path& path, std::int
   check(left.empty(), "{}: {} bytes follow the last of {} questions", path.string(),
         2 * left.size(), count);
   return questions;
-}
-
-QuestionRows rows_of(const Question& question, std::int64_t model_context) {
-  const auto size = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
-  std::int64_t longest = 0;
-  for (const auto& ending : question.endings) longest = std::max(longest, size(ending));
-  // The last token is predicted, not read.
-  check(longest <= model_context, "an ending of {} tokens is longer than the model's context of {}",
-        longest, model_context);
-  const std::int64_t kept = std::min(size(question.context), model_context + 1 - longest);
-  QuestionRows all = {.rows = size(question.endings), .length = kept + longest - 1};
-  for (const auto& ending : question.endings) {
-    std::vector<std::int32_t> row(question.context.end() - kept, question.context.end());
-    row.insert(row.end(), ending.begin(), ending.end());
-    row.resize(static_cast<std::size_t>(all.length + 1));
-    all.inputs.insert(all.inputs.end(), row.begin(), row.end() - 1);
-    all.targets.insert(all.targets.end(), row.begin() + 1, row.end());
-    all.scored.emplace_back(kept - 1, kept - 1 + size(ending));
-  }
-  return all;
-}
-
-std::size_t answer(const QuestionRows& rows, const std::vector<float>& log_probabilities) {
-  std::size_t best = 0;
-  double largest = -std::numeric_limits<double>::infinity();
-  for (std::size_t row = 0; row < rows.scored.size(); ++row) {
-    const auto [first, last] = rows.scored[row];
-    double sum = 0.0;
-    for (std::int64_t i = first; i < last; ++i) {
-      sum += log_probabilities[row * static_cast<std::size_t>(rows.length) +
-                               static_cast<std::size_t>(i)];
-    }
-    const double mean = sum / static_cast<double>(last - first);
-    check(std::isfinite(mean), "the mean log-probability of an ending is {}", mean);
-    if (mean > largest) best = row, largest = mean;
-  }
-  return best;
-}
-
-std::int64_t right_answers(LanguageModel& model, const std::vector<Question>& questions, int rank,
-                           int ranks) {
-  std::int64_t right = 0;
-  const auto mine = static_cast<std::size_t>(rank), step = static_cast<std::size_t>(ranks);
-  for (std::size_t first = 0; first < questions.size(); first += step) {
-    // A rank without a question answers the first one again: the passes are collectives.
-    const bool has_one = first + mine < questions.size();
-    const Question& question = questions[has_one ? first + mine : first];
-    const QuestionRows rows = rows_of(question, model.shape().context);
-    const Shape shape = {rows.rows, rows.length};
-    const auto values =
-        model.log_probabilities(Tensor::from(rows.inputs, shape), Tensor::from(rows.targets, shape))
-            .to_vector<float>();
-    if (answer(rows, values) == question.label && has_one) ++right;
-  }
-  return right;
 }
 
 }  // namespace tessera

@@ -22,6 +22,7 @@ class Continuation {
 
   bool finished() const { return stopped_ || new_tokens() >= options_.tokens; }
   const Generated& result() const { return result_; }
+  void stop() { stopped_ = true; }
 
   /// The tokens that the model has not seen. When its context is full it reads the last half again.
   NewTokens next() {
@@ -87,6 +88,7 @@ void continue_together(LanguageModel& model, std::span<const std::vector<std::in
     for (const std::size_t i : growing) {
       const auto token = texts[i].add_token(logits.slice(row, row + 1));
       if (token && calls.token) calls.token(first + i, *token);
+      if (token && calls.ends && calls.ends(first + i, *token)) texts[i].stop();
       if (texts[i].finished()) finish(i);
       ++row;
     }

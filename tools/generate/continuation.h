@@ -40,6 +40,8 @@ struct Generated {
 struct ContinueCalls {
   /// A new token that is no stop token.
   std::function<void(std::size_t, std::int32_t)> token = {};
+  /// The same, and whether the text ends with it.
+  std::function<bool(std::size_t, std::int32_t)> ends = {};
   std::function<void(std::size_t)> finished = {};
 };
 

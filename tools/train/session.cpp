@@ -17,7 +17,7 @@
 #include "runtime/context.h"
 #include "runtime/host_copy.h"
 #include "sharding/comm/stream.h"
-#include "tools/eval/hellaswag.h"
+#include "tools/eval/question.h"
 #include "tools/train/gather.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/replica_check.h"
