@@ -950,8 +950,8 @@ FAULTS = {
             "model->routers()) restore_routers(reader.manifest(), *routers);",
             "model->routers()) (void)routers;"),
         "a consolidated checkpoint loses its state": (
-            ".healthy = manifest.healthy, .state = manifest.state};",
-            ".healthy = manifest.healthy};"),
+            ".healthy = manifest.healthy, .state = manifest.state}",
+            ".healthy = manifest.healthy}"),
     },
     ("tools/train/run_folder.cpp", "resume"): {
         "newer checkpoints stay when a run goes back": (
