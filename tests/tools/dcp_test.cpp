@@ -5,6 +5,7 @@
 #include "runtime/safetensors.h"
 #include "sharding/checkpoint/folder.h"
 #include "sharding/checkpoint/reader.h"
+#include "tests/support/paths.h"
 #include "tests/support/rank.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/sessions.h"

@@ -906,8 +906,8 @@ FAULTS = {
     },
     ("tools/train/run_state.cpp", "reshard"): {
         "the data position is not saved": (
-            'Json state = {{"batches", position.batches},',
-            'Json state = {{"batches", position.step},'),
+            "state_json(position.batches, ",
+            "state_json(position.step, "),
         "the loss scale is lost": (
             "if (session.scaler() && state.contains(",
             "if (false && state.contains("),

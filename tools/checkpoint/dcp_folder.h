@@ -50,7 +50,7 @@ class DcpFolder {
   const std::vector<std::string>& values() const { return values_; }
 
   /// A whole tensor in its stored dtype. One chunk more is in memory meanwhile. Raises Error, with the
-  /// file and the tensor, if there is none of this name, or if it is damaged.
+  /// file and the tensor, if the folder does not have it, or if it is damaged.
   std::vector<std::byte> read(const std::string& name) const;
 
  private:

@@ -145,7 +145,7 @@ class Importer {
             "{}: {} has shape {}; the model of the configuration has {}", folder_.path().string(),
             part.name, to_string(tensor.shape), to_string(part.shape));
       check(is_floating(tensor.dtype) && tensor.dtype == dtype.value_or(tensor.dtype),
-            "{}: {} is {}; expected the floating-point type of the tensors beside it",
+            "{}: {} is {}; expected one floating-point type for all parts of a parameter",
             folder_.path().string(), part.name, name_of(tensor.dtype));
       dtype = tensor.dtype;
     }

@@ -35,8 +35,8 @@ struct PickleValue {
   double real = 0.0;
   /// A text; or the name of a global: "torch.Size".
   std::string text = {};
-  /// Of a tuple and a list; keys and values of a dict in turn; the class, arguments and state (if it has
-  /// one) of an object; the id of a persistent object.
+  /// The items of a tuple or list; keys and values of a dict in turn; the class, arguments and state (if
+  /// it has one) of an object; the id of a persistent object.
   std::vector<const PickleValue*> items = {};
 
   /// The class of an object, "torch.Size"; empty for other values.
@@ -47,7 +47,7 @@ struct PickleValue {
   const std::string& as_text() const { return expect(Kind::text).text; }
   /// An object of this class: its arguments, a tuple.
   const PickleValue& arguments(std::string_view type) const;
-  /// An object of this class whose state is a dict: a member by its name; null if there is none.
+  /// An object of this class whose state is a dict: a member by its name; null if it does not have it.
   const PickleValue* find_member(std::string_view type, std::string_view name) const;
   const PickleValue& member(std::string_view type, std::string_view name) const;
   /// For messages: "a tuple", "torch.Size".
