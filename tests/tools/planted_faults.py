@@ -953,6 +953,37 @@ FAULTS = {
             ".healthy = manifest.healthy, .state = manifest.state}",
             ".healthy = manifest.healthy}"),
     },
+    ("tools/checkpoint/dcp_names.cpp", "dcp"): {
+        "queries keep Meta's order of channels": (
+            'name.ends_with(".wq.weight") || ',
+            ""),
+    },
+    ("tools/checkpoint/dcp_folder.cpp", "dcp"): {
+        "the chunks of all ranks are the first rows": (
+            "element += (chunk.offsets[static_cast<std::size_t>(dim)] + at) * stride;",
+            "element += at * stride;"),
+    },
+    ("tools/checkpoint/dcp_import.cpp", "dcp"): {
+        "a converted run begins with the first update": (
+            "const std::int64_t updates = importer.step() ?",
+            "const std::int64_t updates = !importer.step() ?"),
+        "layers that the model does not have are left out": (
+            "    check_all_used();\n",
+            ""),
+    },
+    ("tools/checkpoint/torch_archive.cpp", "dcp"): {
+        "a storage of another type is read": (
+            "storage[1]->expect(Kind::global).text == expected &&",
+            ""),
+    },
+    ("tools/checkpoint/dcp_export.cpp", "dcp"): {
+        "torchtitan gets our order of channels": (
+            "HeadOrder::metas",
+            "HeadOrder::ours"),
+        "a tied head is written under one name": (
+            "} else if (model_->units().front()->at_both_ends()) {",
+            "} else if (model_ == nullptr) {"),
+    },
     ("tools/train/run_folder.cpp", "resume"): {
         "newer checkpoints stay when a run goes back": (
             "if (checkpoint.step > step) move",
