@@ -973,7 +973,7 @@ FAULTS = {
     },
     ("tools/checkpoint/torch_archive.cpp", "dcp"): {
         "a storage of another type is read": (
-            "storage[1]->expect(Kind::global).text == expected &&",
+            "storage[1]->expect(ValueKind::global).text == expected &&",
             ""),
     },
     ("tools/checkpoint/dcp_export.cpp", "dcp"): {

@@ -14,16 +14,16 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Kind = PickleValue::Kind;
+using ValueKind = PickleValue::Kind;
 
-constexpr const char *kMetadata = "torch.distributed.checkpoint.metadata.Metadata",
-                     *kTensor = "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
-                     *kBytes = "torch.distributed.checkpoint.metadata.BytesStorageMetadata",
-                     *kProperties = "torch.distributed.checkpoint.metadata.TensorProperties",
-                     *kChunk = "torch.distributed.checkpoint.metadata.ChunkStorageMetadata",
-                     *kIndex = "torch.distributed.checkpoint.metadata.MetadataIndex",
-                     *kPlace = "torch.distributed.checkpoint.filesystem._StorageInfo",
-                     *kSize = "torch.Size";
+constexpr const char *kMetadataClass = "torch.distributed.checkpoint.metadata.Metadata",
+                     *kTensorClass = "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
+                     *kBytesClass = "torch.distributed.checkpoint.metadata.BytesStorageMetadata",
+                     *kPropertiesClass = "torch.distributed.checkpoint.metadata.TensorProperties",
+                     *kChunkClass = "torch.distributed.checkpoint.metadata.ChunkStorageMetadata",
+                     *kIndexClass = "torch.distributed.checkpoint.metadata.MetadataIndex",
+                     *kPlaceClass = "torch.distributed.checkpoint.filesystem._StorageInfo",
+                     *kSizeClass = "torch.Size";
 
 /// A chunk's name and offsets.
 using ChunkKey = std::pair<std::string, std::vector<std::int64_t>>;
@@ -33,10 +33,10 @@ struct Place {
 };
 
 std::vector<std::int64_t> sizes_of(const PickleValue& value) {
-  const std::vector<const PickleValue*>& given = value.arguments(kSize).items;
+  const std::vector<const PickleValue*>& given = value.arguments(kSizeClass).items;
   std::vector<std::int64_t> sizes;
   if (given.empty()) return sizes;
-  for (const PickleValue* item : given[0]->expect(Kind::tuple).items) {
+  for (const PickleValue* item : given[0]->expect(ValueKind::tuple).items) {
     sizes.push_back(item->as_whole());
   }
   return sizes;
@@ -54,17 +54,17 @@ std::string plain_file_name(const std::string& name) {
 
 std::map<ChunkKey, Place> places_of(const PickleValue& storage) {
   std::map<ChunkKey, Place> places;
-  const std::vector<const PickleValue*>& items = storage.expect(Kind::dict).items;
+  const std::vector<const PickleValue*>& items = storage.expect(ValueKind::dict).items;
   for (std::size_t i = 0; i < items.size(); i += 2) {
     const PickleValue& place = *items[i + 1];
-    const PickleValue* const offset = items[i]->find_member(kIndex, "offset");
-    check(place.find_member(kPlace, "transform_descriptors") == nullptr,
+    const PickleValue* const offset = items[i]->find_member(kIndexClass, "offset");
+    check(place.find_member(kPlaceClass, "transform_descriptors") == nullptr,
           "a part of it is compressed or transformed");
-    ChunkKey key = {items[i]->member(kIndex, "fqn").as_text(), {}};
-    if (offset != nullptr && offset->kind != Kind::none) key.second = sizes_of(*offset);
-    places[std::move(key)] = {
-        plain_file_name(place.member(kPlace, "relative_path").as_text()),
-        {place.member(kPlace, "offset").as_whole(), place.member(kPlace, "length").as_whole()}};
+    ChunkKey key = {items[i]->member(kIndexClass, "fqn").as_text(), {}};
+    if (offset != nullptr && offset->kind != ValueKind::none) key.second = sizes_of(*offset);
+    places[std::move(key)] = {plain_file_name(place.member(kPlaceClass, "relative_path").as_text()),
+                              {place.member(kPlaceClass, "offset").as_whole(),
+                               place.member(kPlaceClass, "length").as_whole()}};
   }
   return places;
 }
@@ -85,20 +85,22 @@ void check_chunk(const DcpChunk& chunk, const DcpTensor& tensor) {
 
 DcpTensor tensor_of(const std::string& name, const PickleValue& value,
                     const std::map<ChunkKey, Place>& places) {
-  const PickleValue& properties = value.member(kTensor, "properties");
-  properties.arguments(kProperties);
-  check(properties.items.size() == 3 && !properties.items[2]->expect(Kind::tuple).items.empty(),
-        "it has no dtype");
+  const PickleValue& properties = value.member(kTensorClass, "properties");
+  properties.arguments(kPropertiesClass);
+  check(
+      properties.items.size() == 3 && !properties.items[2]->expect(ValueKind::tuple).items.empty(),
+      "it has no dtype");
   DcpTensor tensor = {
-      .dtype = dtype_from_torch(properties.items[2]->items[0]->expect(Kind::global).text),
-      .shape = Shape(sizes_of(value.member(kTensor, "size"))),
+      .dtype = dtype_from_torch(properties.items[2]->items[0]->expect(ValueKind::global).text),
+      .shape = Shape(sizes_of(value.member(kTensorClass, "size"))),
       .chunks = {}};
   std::int64_t elements = 0;
   std::set<std::vector<std::int64_t>> seen;
-  for (const PickleValue* item : value.member(kTensor, "chunks").expect(Kind::list).items) {
-    const Shape sizes(sizes_of(item->member(kChunk, "sizes")));
+  for (const PickleValue* item :
+       value.member(kTensorClass, "chunks").expect(ValueKind::list).items) {
+    const Shape sizes(sizes_of(item->member(kChunkClass, "sizes")));
     if (sizes.numel() == 0) continue;  // a rank without elements
-    std::vector<std::int64_t> offsets = sizes_of(item->member(kChunk, "offsets"));
+    std::vector<std::int64_t> offsets = sizes_of(item->member(kChunkClass, "offsets"));
     const auto place = places.find({name, offsets});
     check(place != places.end() && seen.insert(offsets).second, "a chunk of it has no place");
     DcpChunk chunk = {.offsets = std::move(offsets),
@@ -142,12 +144,12 @@ DcpFolder::DcpFolder(const fs::path& path) : path_(path) {
   std::string name;
   try {
     const Pickle pickle(text);
-    const auto places = places_of(pickle.root().member(kMetadata, "storage_data"));
+    const auto places = places_of(pickle.root().member(kMetadataClass, "storage_data"));
     const std::vector<const PickleValue*>& items =
-        pickle.root().member(kMetadata, "state_dict_metadata").expect(Kind::dict).items;
+        pickle.root().member(kMetadataClass, "state_dict_metadata").expect(ValueKind::dict).items;
     for (std::size_t i = 0; i < items.size(); i += 2) {
       name = items[i]->as_text();
-      if (items[i + 1]->type() == kBytes) {
+      if (items[i + 1]->type() == kBytesClass) {
         values_.push_back(name);
       } else {
         tensors_[name] = tensor_of(name, *items[i + 1], places);

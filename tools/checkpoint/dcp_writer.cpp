@@ -39,8 +39,8 @@ std::string properties_of(DType dtype) {
       pickled::call(metadata_class("_MEM_FORMAT_ENCODING"), pickled::tuple({pickled::whole(0)}));
   return pickled::object(
       metadata_class("TensorProperties"),
-      pickled::tuple({pickled::global("torch", torch_name(dtype)), layout, pickled::boolean(false),
-                      format, pickled::boolean(false)}));
+      pickled::tuple({pickled::global("torch", torch_dtype_name(dtype)), layout,
+                      pickled::boolean(false), format, pickled::boolean(false)}));
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-using Kind = PickleValue::Kind;
+using ValueKind = PickleValue::Kind;
 
 static_assert(std::endian::native == std::endian::little);
 
@@ -102,7 +102,7 @@ std::vector<std::int64_t> strides_of(const Shape& shape) {
 
 std::vector<std::int64_t> numbers_of(const PickleValue& tuple) {
   std::vector<std::int64_t> numbers;
-  for (const PickleValue* item : tuple.expect(Kind::tuple).items)
+  for (const PickleValue* item : tuple.expect(ValueKind::tuple).items)
     numbers.push_back(item->as_whole());
   return numbers;
 }
@@ -111,10 +111,12 @@ std::vector<std::int64_t> numbers_of(const PickleValue& tuple) {
 void check_tensor(const PickleValue& value, DType dtype, const Shape& shape) {
   const std::vector<const PickleValue*>& made =
       value.arguments("torch._utils._rebuild_tensor_v2").items;
-  check(made.size() >= 4 && made[0]->kind == Kind::persistent, "it is no tensor with a storage");
-  const std::vector<const PickleValue*>& storage = made[0]->items[0]->expect(Kind::tuple).items;
+  check(made.size() >= 4 && made[0]->kind == ValueKind::persistent,
+        "it is no tensor with a storage");
+  const std::vector<const PickleValue*>& storage =
+      made[0]->items[0]->expect(ValueKind::tuple).items;
   const std::string expected = std::string("torch.") + torch_dtype(dtype).storage;
-  check(storage.size() >= 3 && storage[1]->expect(Kind::global).text == expected &&
+  check(storage.size() >= 3 && storage[1]->expect(ValueKind::global).text == expected &&
             storage[2]->as_text() == "0",
         "its storage is not a {}", expected);
   const std::vector<std::int64_t> sizes(shape.begin(), shape.end());
@@ -228,7 +230,7 @@ FilePart tensor_elements(const InputFile& file, const FilePart& archive, DType d
   return elements->second;
 }
 
-std::string torch_name(DType dtype) {
+std::string torch_dtype_name(DType dtype) {
   return torch_dtype(dtype).name;
 }
 

@@ -36,7 +36,7 @@ FilePart tensor_elements(const InputFile& file, const FilePart& archive, DType d
                          const Shape& shape);
 
 /// PyTorch's name of a dtype: "float32". Raises Error if PyTorch or the runtime does not have it.
-std::string torch_name(DType dtype);
+std::string torch_dtype_name(DType dtype);
 DType dtype_from_torch(const std::string& name);
 
 /// The archive of a value.

@@ -10,13 +10,13 @@
 namespace tessera {
 namespace {
 
-using Kind = PickleValue::Kind;
+using ValueKind = PickleValue::Kind;
 
 constexpr std::array<std::string_view, 11> kKindNames = {
     "None",   "a boolean", "a whole number", "a number",           "a text", "a tuple", "a list",
     "a dict", "a class",   "an object",      "a persistent object"};
 
-std::string_view name_of(Kind kind) {
+std::string_view name_of(ValueKind kind) {
   return kKindNames[static_cast<std::size_t>(kind)];
 }
 
@@ -44,7 +44,7 @@ class Machine {
         return true;
       case 0x88:
       case 0x89:
-        push({.kind = Kind::boolean, .whole = opcode == 0x88});
+        push({.kind = ValueKind::boolean, .whole = opcode == 0x88});
         return true;
       case 'K':
         push_whole(number(1));
@@ -59,7 +59,7 @@ class Machine {
         push_whole(long_number(number(1)));
         return true;
       case 'G':
-        push({.kind = Kind::real, .real = real()});
+        push({.kind = ValueKind::real, .real = real()});
         return true;
       case 'X':
         push_text(take(number(4)));
@@ -81,33 +81,33 @@ class Machine {
         marks_.push_back(stack_.size());
         return true;
       case ')':
-        push({.kind = Kind::tuple});
+        push({.kind = ValueKind::tuple});
         return true;
       case ']':
-        push({.kind = Kind::list});
+        push({.kind = ValueKind::list});
         return true;
       case '}':
-        push({.kind = Kind::dict});
+        push({.kind = ValueKind::dict});
         return true;
       case 't':
-        push({.kind = Kind::tuple, .items = pop_to_mark()});
+        push({.kind = ValueKind::tuple, .items = pop_to_mark()});
         return true;
       case 0x85:
       case 0x86:
       case 0x87:
-        push({.kind = Kind::tuple, .items = pop_last(opcode - 0x84u)});
+        push({.kind = ValueKind::tuple, .items = pop_last(opcode - 0x84u)});
         return true;
       case 'a':
-        extend(Kind::list, pop_last(1));
+        extend(ValueKind::list, pop_last(1));
         return true;
       case 'e':
-        extend(Kind::list, pop_to_mark());
+        extend(ValueKind::list, pop_to_mark());
         return true;
       case 's':
-        extend(Kind::dict, pop_last(2));
+        extend(ValueKind::dict, pop_last(2));
         return true;
       case 'u':
-        extend(Kind::dict, pop_to_mark());
+        extend(ValueKind::dict, pop_to_mark());
         return true;
       default:
         return false;
@@ -118,30 +118,30 @@ class Machine {
     switch (opcode) {
       case 'c': {
         const std::string module = line();
-        push({.kind = Kind::global, .text = module + "." + line()});
+        push({.kind = ValueKind::global, .text = module + "." + line()});
         return true;
       }
       case 0x93: {
         const std::vector<const PickleValue*> names = pop_last(2);
-        push({.kind = Kind::global, .text = names[0]->as_text() + "." + names[1]->as_text()});
+        push({.kind = ValueKind::global, .text = names[0]->as_text() + "." + names[1]->as_text()});
         return true;
       }
       case 'R':
       case 0x81: {
         std::vector<const PickleValue*> made = pop_last(2);
-        made[0]->expect(Kind::global);
-        made[1]->expect(Kind::tuple);
-        push({.kind = Kind::object, .items = std::move(made)});
+        made[0]->expect(ValueKind::global);
+        made[1]->expect(ValueKind::tuple);
+        push({.kind = ValueKind::object, .items = std::move(made)});
         return true;
       }
       case 'b': {
         const PickleValue* const state = pop();
-        top(Kind::object).items.resize(2);
-        top(Kind::object).items.push_back(state);
+        top(ValueKind::object).items.resize(2);
+        top(ValueKind::object).items.push_back(state);
         return true;
       }
       case 'Q':
-        push({.kind = Kind::persistent, .items = pop_last(1)});
+        push({.kind = ValueKind::persistent, .items = pop_last(1)});
         return true;
       default:
         return false;
@@ -219,9 +219,11 @@ class Machine {
 
   void push(PickleValue value) { stack_.push_back(&values_.emplace_back(std::move(value))); }
   void push_whole(std::uint64_t value) {
-    push({.kind = Kind::whole, .whole = static_cast<std::int64_t>(value)});
+    push({.kind = ValueKind::whole, .whole = static_cast<std::int64_t>(value)});
   }
-  void push_text(std::string_view value) { push({.kind = Kind::text, .text = std::string(value)}); }
+  void push_text(std::string_view value) {
+    push({.kind = ValueKind::text, .text = std::string(value)});
+  }
 
   /// The last values above the last mark.
   std::vector<const PickleValue*> pop_last(std::size_t count) {
@@ -240,13 +242,14 @@ class Machine {
     return items;
   }
 
-  PickleValue& top(Kind kind) {
+  PickleValue& top(ValueKind kind) {
     check(stack_.size() > (marks_.empty() ? 0 : marks_.back()) && stack_.back()->kind == kind,
           "byte {} needs {} on the stack", at_, name_of(kind));
     return *stack_.back();
   }
-  void extend(Kind kind, const std::vector<const PickleValue*>& items) {
-    check(kind != Kind::dict || items.size() % 2 == 0, "byte {} has a key without a value", at_);
+  void extend(ValueKind kind, const std::vector<const PickleValue*>& items) {
+    check(kind != ValueKind::dict || items.size() % 2 == 0, "byte {} has a key without a value",
+          at_);
     std::vector<const PickleValue*>& all = top(kind).items;
     all.insert(all.end(), items.begin(), items.end());
   }
@@ -272,10 +275,10 @@ class Machine {
 }  // namespace
 
 std::string_view PickleValue::type() const {
-  return kind == Kind::object ? std::string_view(items[0]->text) : std::string_view();
+  return kind == ValueKind::object ? std::string_view(items[0]->text) : std::string_view();
 }
 
-const PickleValue& PickleValue::expect(Kind expected) const {
+const PickleValue& PickleValue::expect(ValueKind expected) const {
   check(kind == expected, "expected {}, found {}", name_of(expected), description());
   return *this;
 }
@@ -289,9 +292,9 @@ const PickleValue* PickleValue::find_member(std::string_view expected,
                                             std::string_view name) const {
   arguments(expected);
   if (items.size() < 3) return nullptr;
-  const std::vector<const PickleValue*>& members = items[2]->expect(Kind::dict).items;
+  const std::vector<const PickleValue*>& members = items[2]->expect(ValueKind::dict).items;
   for (std::size_t i = 0; i < members.size(); i += 2) {
-    if (members[i]->kind == Kind::text && members[i]->text == name) return members[i + 1];
+    if (members[i]->kind == ValueKind::text && members[i]->text == name) return members[i + 1];
   }
   return nullptr;
 }
@@ -303,7 +306,7 @@ const PickleValue& PickleValue::member(std::string_view expected, std::string_vi
 }
 
 std::string PickleValue::description() const {
-  return kind == Kind::object ? excerpt(type()) : std::string(name_of(kind));
+  return kind == ValueKind::object ? excerpt(type()) : std::string(name_of(kind));
 }
 
 Pickle::Pickle(std::string_view text) : root_(Machine(text, values_).run()) {}
