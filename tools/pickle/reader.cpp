@@ -21,9 +21,10 @@ std::string_view name_of(ValueKind kind) {
 }
 
 /// The machine that a pickle is a program for.
-class Machine {
+class StackMachine {
  public:
-  Machine(std::string_view text, std::deque<PickleValue>& values) : text_(text), values_(values) {}
+  StackMachine(std::string_view text, std::deque<PickleValue>& values)
+      : text_(text), values_(values) {}
 
   const PickleValue* run() {
     while (true) {
@@ -309,6 +310,6 @@ std::string PickleValue::description() const {
   return kind == ValueKind::object ? excerpt(type()) : std::string(name_of(kind));
 }
 
-Pickle::Pickle(std::string_view text) : root_(Machine(text, values_).run()) {}
+Pickle::Pickle(std::string_view text) : root_(StackMachine(text, values_).run()) {}
 
 }  // namespace tessera
