@@ -11,10 +11,19 @@
 namespace tessera {
 namespace {
 
+bool may_have_windows(LlamaKind kind) {
+  return kind != LlamaKind::llama && kind != LlamaKind::olmo2;
+}
+
+/// Whether attention_bias decides about biases.
+bool has_attention_bias(LlamaKind kind) {
+  return kind != LlamaKind::mistral && kind != LlamaKind::qwen2;
+}
+
 /// Refuses entries that would load and silently compute something else.
 void check_supported(const ConfigReader& reader, const nlohmann::json& config, LlamaKind kind) {
   check_supported_decoder(reader);
-  if (kind == LlamaKind::llama) check_full_attention(config);
+  if (!may_have_windows(kind)) check_full_attention(config);
   if (kind != LlamaKind::llama) reader.require("mlp_bias", false);
   if (kind == LlamaKind::mistral) reader.require("attention_bias", false);
   if (kind == LlamaKind::qwen2) reader.require("attention_bias", true);
@@ -30,6 +39,11 @@ std::int64_t usual_kv_heads(LlamaKind kind, std::int64_t heads) {
   return kind == LlamaKind::mistral ? 8 : heads;
 }
 
+/// Transformers' default for a file without rms_norm_eps.
+double usual_epsilon(LlamaKind kind) {
+  return kind == LlamaKind::olmo2 ? 1e-5 : 1e-6;
+}
+
 std::string_view layer_type(const LlamaConfig& config, std::int64_t layer) {
   return config.has_window(layer) ? "sliding_attention" : "full_attention";
 }
@@ -38,7 +52,7 @@ std::string_view layer_type(const LlamaConfig& config, std::int64_t layer) {
 /// that layer_types names or else from max_window_layers on.
 void read_windows(LlamaConfig& result, const ConfigReader& reader, const nlohmann::json& config) {
   constexpr const char* kWindow = "sliding_window";
-  if (result.kind == LlamaKind::llama) return;
+  if (!may_have_windows(result.kind)) return;
   const bool mistral = result.kind == LlamaKind::mistral;
   const bool null = config.contains(kWindow) && !reader.has(kWindow);
   if (!null && (mistral || reader.flag("use_sliding_window", false))) {
@@ -83,6 +97,8 @@ std::string_view architecture(LlamaKind kind) {
       return "Qwen3ForCausalLM";
     case LlamaKind::mistral:
       return "MistralForCausalLM";
+    case LlamaKind::olmo2:
+      return "Olmo2ForCausalLM";
   }
   fail("the model's kind is {}; expected one of {}", static_cast<int>(kind),
        listed(enum_names<LlamaKind>()));
@@ -103,7 +119,7 @@ LlamaConfig llama_config_from(const nlohmann::json& config) {
   LlamaConfig result = read_rms_decoder(reader, LlamaConfig{.kind = kind,
                                                             .kv_heads = usual_kv_heads(kind, heads),
                                                             .head_size = usual_head_size(kind),
-                                                            .norm_epsilon = 1e-6});
+                                                            .norm_epsilon = usual_epsilon(kind)});
   result.mlp_width = reader.whole("intermediate_size");
   if (kind == LlamaKind::qwen2) result.attention_bias = false;
   result.mlp_bias = reader.flag("mlp_bias", false);
@@ -121,9 +137,7 @@ nlohmann::json to_json(const LlamaConfig& config) {
       {"architectures", {architecture(config.kind)}},
       {"intermediate_size", config.mlp_width},
   });
-  if (config.kind != LlamaKind::llama && config.kind != LlamaKind::qwen3) {
-    result.erase("attention_bias");
-  }
+  if (!has_attention_bias(config.kind)) result.erase("attention_bias");
   if (config.kind == LlamaKind::llama) result["mlp_bias"] = config.mlp_bias;
   write_windows(result, config);
   return result;
@@ -134,15 +148,15 @@ void check_config(const LlamaConfig& config) {
   // Transformers refuses such a Llama even if it names a head size.
   check(config.kind != LlamaKind::llama || config.width % config.heads == 0,
         "width is {}; expected a multiple of the {} heads", config.width, config.heads);
-  check(
-      !config.attention_bias || config.kind == LlamaKind::llama || config.kind == LlamaKind::qwen3,
-      "attention_bias is true; expected false: {} has its own biases, or none",
-      enum_name(config.kind));
+  check(!config.attention_bias || has_attention_bias(config.kind),
+        "attention_bias is true; expected false: {} has its own biases, or none",
+        enum_name(config.kind));
   check(!config.mlp_bias || config.kind == LlamaKind::llama,
         "mlp_bias is true; expected false for {}", enum_name(config.kind));
   check(0 <= config.window && config.window <= LargestSizes::context &&
-            (config.window == 0 || config.kind != LlamaKind::llama),
-        "window is {}; expected 0 to {}, and 0 for llama", config.window, LargestSizes::context);
+            (config.window == 0 || may_have_windows(config.kind)),
+        "window is {}; expected 0 to {}, and 0 for llama and olmo2", config.window,
+        LargestSizes::context);
 }
 
 TransformerShape shape_of(const LlamaConfig& config) {
@@ -150,7 +164,7 @@ TransformerShape shape_of(const LlamaConfig& config) {
   for (std::int64_t i = 0; i < config.layers; ++i) with_windows += config.has_window(i);
   TransformerShape shape = rms_decoder_shape(config);
   shape.windows = {.layers = with_windows, .tokens = config.window};
-  shape.qk_norm = config.kind == LlamaKind::qwen3;
+  shape.qk_norm = config.kind == LlamaKind::qwen3 || config.kind == LlamaKind::olmo2;
   return shape;
 }
 

@@ -1,4 +1,4 @@
-// Hyperparameters of Llama, Mistral, Qwen2.5 and dense Qwen3: presets, checks, and config.json.
+// Hyperparameters of Llama, Mistral, Qwen2.5, dense Qwen3 and OLMo 2: presets, checks, and config.json.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,12 @@ namespace tessera {
 ///   qwen2   q, k and v always have biases, o never (Qwen2.5)
 ///   qwen3   as llama without mlp_bias; queries and keys are normalized per head
 ///   mistral has no biases
-enum class LlamaKind { llama, qwen2, qwen3, mistral };
+///   olmo2   as llama without mlp_bias; the outputs of attention and the feed-forward layer are
+///           normalized, not their inputs, and all queries and all keys of a token together
+enum class LlamaKind { llama, qwen2, qwen3, mistral, olmo2 };
 template <>
 inline constexpr EnumNames<LlamaKind> kEnumNames<LlamaKind> = {
-    "model_type", {"llama", "qwen2", "qwen3", "mistral"}};
+    "model_type", {"llama", "qwen2", "qwen3", "mistral", "olmo2"}};
 
 struct LlamaConfig {
   LlamaKind kind = LlamaKind::llama;
@@ -44,7 +46,8 @@ struct LlamaConfig {
   std::optional<std::int64_t> padding_id = std::nullopt;
   bool attention_bias = false;
   bool mlp_bias = false;
-  /// A query sees the last `window` tokens, itself among them; 0: all tokens before. A llama has none.
+  /// A query sees the last `window` tokens, itself among them; 0: all tokens before. A llama and an olmo2
+  /// have none.
   std::int64_t window = 0;
   /// The layers with windows; none given: all.
   std::optional<std::vector<std::int64_t>> window_layers = std::nullopt;
@@ -54,8 +57,8 @@ struct LlamaConfig {
   bool has_window(std::int64_t layer) const;
 };
 
-/// The published sizes of Llama 2, 3, 3.1 and 3.2, Mistral 7B, Qwen2.5 and Qwen3, and "llama3-mini" and
-/// "qwen3-mini" (laptop size: 4 layers, context 256, tied).
+/// The published sizes of Llama 2, 3, 3.1 and 3.2, Mistral 7B, Qwen2.5, Qwen3 and OLMo 2, and "llama3-mini",
+/// "qwen3-mini" and "olmo2-mini" (laptop size: 4 layers, context 256, tied).
 const Presets<LlamaConfig>& llama_presets();
 
 /// From a Hugging Face config.json. Raises Error if an entry is missing or not supported.

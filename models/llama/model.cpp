@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "models/llama/olmo2_block.h"
 #include "models/self_attention.h"
 
 namespace tessera {
@@ -18,6 +19,18 @@ SelfAttentionOptions attention_options(const LlamaConfig& config, std::int64_t l
           .initializer = kUsualInitial};
 }
 
+std::unique_ptr<DecoderBlock> make_block(const std::string& name, std::int64_t layer,
+                                         const LlamaConfig& config, const TransformerShape& shape,
+                                         const std::shared_ptr<const RotaryEmbedding>& rotary) {
+  if (config.kind == LlamaKind::olmo2) {
+    return std::make_unique<Olmo2Block>(name, layer, config, rotary);
+  }
+  return std::make_unique<RmsBlock<SelfAttention>>(
+      name, config.width, config.norm_epsilon,
+      SelfAttention(name + ".self_attn", shape, attention_options(config, layer), rotary),
+      GatedMlp(name + ".mlp", config.width, config.mlp_width, config.mlp_bias, kUsualInitial));
+}
+
 }  // namespace
 
 Llama::Llama(const LlamaConfig& config)
@@ -28,10 +41,7 @@ Llama::Llama(const LlamaConfig& config)
   const auto rotary =
       std::make_shared<RotaryEmbedding>(config.rope, shape(), RopePairs::half_split);
   add_blocks([&](const std::string& name, std::int64_t layer) {
-    return std::make_unique<RmsBlock<SelfAttention>>(
-        name, config.width, config.norm_epsilon,
-        SelfAttention(name + ".self_attn", shape(), attention_options(config, layer), rotary),
-        GatedMlp(name + ".mlp", config.width, config.mlp_width, config.mlp_bias, kUsualInitial));
+    return make_block(name, layer, config, shape(), rotary);
   });
 }
 

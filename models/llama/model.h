@@ -1,4 +1,4 @@
-// Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024), Mistral, Qwen2.5 and dense Qwen3.
+// Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024), Mistral, Qwen2.5, dense Qwen3 and OLMo 2.
 //
 //   x = embed_tokens[ids]
 //   per block:  h = input_layernorm(x)
@@ -8,6 +8,8 @@
 //               h = post_attention_layernorm(x)
 //               x = x + down_proj(silu(gate_proj(h)) * up_proj(h))
 //   logits = norm(x) lm_head^T                           (or embed_tokens^T, if tied)
+//
+// OLMo 2's block has other norms (olmo2_block.h).
 //
 // Norms are RMSNorm. Parameters have Hugging Face's names and layouts: weights are [out, in], and
 // RoPE's pairs are (i, i + D / 2).

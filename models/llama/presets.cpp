@@ -70,6 +70,20 @@ LlamaConfig qwen3(std::int64_t layers, std::int64_t heads, std::int64_t width,
           .rope = {.theta = 1e6}};
 }
 
+/// OLMo Team 2024, "2 OLMo 2 Furious", table 1, and its config.json.
+LlamaConfig olmo2(std::int64_t layers, std::int64_t heads, std::int64_t kv_heads,
+                  std::int64_t width, std::int64_t mlp_width) {
+  return {.kind = LlamaKind::olmo2,
+          .vocab_size = 100352,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .width = width,
+          .mlp_width = mlp_width,
+          .norm_epsilon = 1e-6,
+          .rope = kLlama3Rope};
+}
+
 LlamaConfig tied(LlamaConfig config) {
   config.tied = true;
   return config;
@@ -113,8 +127,13 @@ const Presets<LlamaConfig>& llama_presets() {
       {"qwen3-0.6b", tied(qwen3(28, 16, 1024, 3072))},
       {"qwen3-1.7b", tied(qwen3(28, 16, 2048, 6144))},
       {"qwen3-8b", qwen3(36, 32, 4096, 12288)},
+      {"olmo2-1b", olmo2(16, 16, 16, 2048, 8192)},
+      {"olmo2-7b", olmo2(32, 32, 32, 4096, 11008)},
+      {"olmo2-13b", olmo2(40, 40, 40, 5120, 13824)},
+      {"olmo2-32b", olmo2(64, 40, 8, 5120, 27648)},
       {"llama3-mini", mini(llama3(4, 4, 256, 688))},
       {"qwen3-mini", mini(qwen3(4, 2, 256, 688))},
+      {"olmo2-mini", mini(olmo2(4, 4, 2, 256, 688))},
   };
   return presets;
 }

@@ -1,4 +1,4 @@
-"""Writes tests/golden/llama/: small Llamas, Mistrals and Qwens and Transformers' results with them.
+"""Writes tests/golden/llama/: small Llamas, Mistrals, Qwens and OLMos and Transformers' results with them.
 
 reference.py describes the files.
 
@@ -8,7 +8,8 @@ Usage: python tests/golden/llama.py       (README.md says what to install)
 import pathlib
 from dataclasses import dataclass, field
 
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (AutoModelForCausalLM, LlamaConfig, MistralConfig, Olmo2Config, Qwen2Config,
+                          Qwen3Config)
 
 from reference import Case, randomize, write_all
 
@@ -73,6 +74,13 @@ CASES = [
               seed=32, options={"head_dim": 8, "use_sliding_window": True, "sliding_window": 4,
                                 "layer_types": ["sliding_attention", "full_attention",
                                                 "sliding_attention"]}),
+    # Norms behind the layers, and of all heads together.
+    LlamaCase(name="olmo2", config=Olmo2Config, layers=2, width=32, mlp_width=48, heads=4,
+              kv_heads=2, vocab_size=97, context=32, batch=2, sequence=16, prompt=5, generated=20,
+              seed=37, options={"pad_token_id": None}),
+    LlamaCase(name="olmo2_odd", config=Olmo2Config, layers=3, width=30, mlp_width=37, heads=5,
+              kv_heads=1, vocab_size=101, context=17, batch=3, sequence=17, ignored=7, tied=True,
+              seed=36, options={"attention_bias": True, "pad_token_id": 61}),
     # A sequence beyond the original context. There Transformers has no greedy continuation to compare
     # with: its cache keeps keys rotated by the frequencies of shorter sequences.
     LlamaCase(name="dynamic", layers=2, width=32, mlp_width=48, heads=4, kv_heads=2, vocab_size=97,

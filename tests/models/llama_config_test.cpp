@@ -43,7 +43,7 @@ RopeScaling scaling_of(const json& scaling) {
 TEST_CASE("both dialects of a config.json give the same model") {
   const std::string name =
       GENERATE("llama3", "odd", "one_kv_head", "qwen2", "qwen3", "qwen3_tied", "dynamic",
-               "longrope_short", "mistral", "qwen2_window", "qwen3_window");
+               "longrope_short", "mistral", "qwen2_window", "qwen3_window", "olmo2", "olmo2_odd");
   CAPTURE(name);
   const json config = golden_config("llama/" + name);
   const json written = to_json(llama_config_from(config));

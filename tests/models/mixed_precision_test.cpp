@@ -88,13 +88,13 @@ class MeanErrors {
 
 TEST_CASE("in bf16 the errors are at most twice those of PyTorch in bf16") {
   const test::Rank rank;
-  const std::string name =
-      GENERATE("gpt2/plain", "gpt2/odd", "gpt2/one_layer", "gpt2/exact_gelu", "llama/dynamic",
-               "llama/longrope_short", "llama/longrope_long", "llama/mistral", "llama/qwen2_window",
-               "llama/qwen3_window", "llama/llama3", "llama/odd", "llama/one_kv_head",
-               "llama/qwen2", "llama/qwen3", "llama/qwen3_tied", "qwen3_moe/typical",
-               "qwen3_moe/odd", "qwen3_moe/all_experts", "qwen3_moe/idle_expert", "llama4/typical",
-               "llama4/odd", "llama4/packed", "llama4/all_experts");
+  const std::string name = GENERATE(
+      "gpt2/plain", "gpt2/odd", "gpt2/one_layer", "gpt2/exact_gelu", "llama/dynamic",
+      "llama/longrope_short", "llama/longrope_long", "llama/mistral", "llama/qwen2_window",
+      "llama/qwen3_window", "llama/olmo2", "llama/olmo2_odd", "llama/llama3", "llama/odd",
+      "llama/one_kv_head", "llama/qwen2", "llama/qwen3", "llama/qwen3_tied", "qwen3_moe/typical",
+      "qwen3_moe/odd", "qwen3_moe/all_experts", "qwen3_moe/idle_expert", "llama4/typical",
+      "llama4/odd", "llama4/packed", "llama4/all_experts");
   CAPTURE(name);
   const SafetensorsFile batch(golden_folder(name) / "expected.safetensors");
   const SafetensorsFile expected(golden_folder(name) / "bf16.safetensors");

@@ -168,6 +168,14 @@ FAULTS = {
             "return std::max(length, static_cast<std::int64_t>(dynamic->original_context));",
             "return static_cast<std::int64_t>(dynamic->original_context);"),
     },
+    ("models/llama/olmo2_block.cpp", "golden"): {
+        "OLMo 2's keys have no norm": (
+            "k_norm_(k_proj_(x))",
+            "k_proj_(x)"),
+        "OLMo 2's feed-forward layer has no norm": (
+            "add(middle, post_feedforward_layernorm_(mlp_(middle)))",
+            "add(middle, mlp_(middle))"),
+    },
     ("models/rope_config.cpp", "golden"): {
         "longrope has no attention factor": (
             'scaling.number("attention_factor", usual)}',

@@ -14,7 +14,8 @@ inline constexpr std::int64_t kVocabulary = 53;
 
 /// One preset for each kind of block.
 inline const std::vector<std::string> kPresets = {"gpt2-mini",      "llama3-mini", "qwen3-mini",
-                                                  "qwen3-moe-mini", "llama4-mini", "mistral-7b"};
+                                                  "qwen3-moe-mini", "llama4-mini", "mistral-7b",
+                                                  "olmo2-mini"};
 
 /// A preset with few layers, odd sizes and a context of 12. Llama has a head of its own, the others
 /// share the embedding's weight. Some layers have no experts, and Llama 4's last has no RoPE. Heads are

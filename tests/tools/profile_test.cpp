@@ -10,7 +10,7 @@
 #include "tests/tools/tiny_run.h"
 #include "tools/report/report.h"
 #include "tools/train/memory_profile.h"
-#include "tools/train/pickle.h"
+#include "tools/pickle/writer.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {

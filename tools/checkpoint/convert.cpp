@@ -1,5 +1,6 @@
 #include "tools/checkpoint/convert.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -14,8 +15,8 @@
 #include "runtime/json.h"
 #include "sharding/checkpoint/folder.h"
 #include "sharding/checkpoint/reader.h"
-#include "sharding/checkpoint/writer.h"
 #include "sharding/strategy/strategy.h"
+#include "tools/checkpoint/whole_checkpoint.h"
 #include "tools/config/parse.h"
 #include "tools/train/resume.h"
 #include "tools/train/run_state.h"
@@ -39,34 +40,22 @@ std::vector<std::string> small_files(const CheckpointManifest& manifest) {
 fs::path consolidate_checkpoint(const fs::path& path, const fs::path& out) {
   CheckpointReader reader(checkpoints_at(path).back().path);
   const CheckpointManifest& manifest = reader.manifest();
-  const fs::path target = checkpoint_path(out, manifest.step);
-  check(!fs::exists(target), "{} exists; choose another folder", target.string());
-  make_writable_directory(out);
-  FileCalls& calls = FileCalls::system();
-  const fs::path folder = unfinished_checkpoint_path(out, manifest.step);
-  make_folder(calls, folder);
   std::vector<PartToWrite> parts;
   for (const auto& [name, tensor] : manifest.tensors) {
-    parts.push_back({.name = name,
-                     .dtype = tensor.dtype,
-                     .shape = tensor.shape,
-                     .count = tensor.shape.numel()});
+    parts.push_back(whole_part(name, tensor.dtype, tensor.shape));
   }
+  std::map<std::string, std::string> texts;
+  for (const std::string& name : small_files(manifest)) texts[name] = reader.text(name);
   std::vector<std::byte> bytes;
-  CheckpointManifest whole = {
-      .step = manifest.step, .healthy = manifest.healthy, .state = manifest.state};
-  whole.add(write_rank_file(calls, folder, 0, parts, [&](std::size_t i) {
-    const auto elements = static_cast<std::size_t>(parts[i].count);
-    bytes.resize(elements * size_of(parts[i].dtype));
-    reader.read(parts[i].name, 0, bytes);
-    return std::span<const std::byte>(bytes);
-  }));
-  for (const std::string& name : small_files(manifest)) {
-    add_text_file(calls, folder, name, reader.text(name), whole);
-  }
-  write_file(calls, folder / CheckpointManifest::kFileName, to_json(whole));
-  publish_checkpoint(calls, out, manifest.step);
-  return target;
+  return write_whole_checkpoint(
+      out, {.step = manifest.step, .healthy = manifest.healthy, .state = manifest.state}, parts,
+      [&](std::size_t i) {
+        const auto elements = static_cast<std::size_t>(parts[i].count);
+        bytes.resize(elements * size_of(parts[i].dtype));
+        reader.read(parts[i].name, 0, bytes);
+        return std::span<const std::byte>(bytes);
+      },
+      texts);
 }
 
 void export_checkpoint(const fs::path& path, const fs::path& out, bool ema) {

@@ -127,7 +127,15 @@ std::string architecture_of(LlamaKind kind) {
   return kind == LlamaKind::mistral ? "llama" : std::string(enum_name(kind));
 }
 
+std::string no_form(std::string_view family) {
+  return fmt::format(
+      "{} has no form in GGUF here: gpt2, llama, mistral, qwen2, qwen3 and qwen3_moe have one; "
+      "use --format hf",
+      family);
+}
+
 GgufKeys keys_of(const LlamaConfig& config) {
+  check(config.kind != LlamaKind::olmo2, "{}", no_form("olmo2"));
   check(!(config.kind == LlamaKind::qwen3 && config.attention_bias),
         "llama.cpp's qwen3 has no biases in attention, and this model has; use --format hf");
   return Keys(architecture_of(config.kind)).add_decoder(config).take();
@@ -153,9 +161,7 @@ GgufKeys keys_of(const Qwen3MoeConfig& config) {
 }
 
 GgufKeys keys_of(const Llama4Config&) {
-  fail(
-      "llama4 has no form in GGUF here: gpt2, llama, mistral, qwen2, qwen3 and qwen3_moe have one; "
-      "use --format hf");
+  fail("{}", no_form("llama4"));
 }
 
 /// "blk.3.attn_q" for "layers.3.self_attn.q_proj".

@@ -1,9 +1,14 @@
 #include <iostream>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "runtime/check.h"
 #include "tools/checkpoint/convert.h"
+#include "tools/checkpoint/dcp_export.h"
+#include "tools/checkpoint/dcp_import.h"
 #include "tools/checkpoint/inspect.h"
+#include "tools/config/find.h"
 #include "tools/tessera/commands.h"
 
 namespace tessera {
@@ -31,6 +36,52 @@ void verify(const std::filesystem::path& path) {
         result.checkpoints);
 }
 
+struct ConvertOptions {
+  std::filesystem::path path;
+  std::filesystem::path out;
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string names = "hf";
+};
+
+void convert(const ConvertOptions& given) {
+  const bool reads = is_dcp_folder(given.path);
+  check(!reads || !given.config.empty(),
+        "{} is a folder of PyTorch; give --config FILE, the run that continues from it",
+        given.path.string());
+  check(reads || (given.config.empty() && given.overrides.empty()),
+        "{} is no folder of PyTorch, so --config and keys are not used; leave them out",
+        given.path.string());
+  const std::vector<std::string> lines =
+      reads ? import_dcp(given.path, find_config(given.config, given.overrides), given.out)
+            : export_dcp(given.path, given.out, enum_from_name<DcpNames>(given.names));
+  for (const std::string& line : lines) std::cout << line << '\n';
+  std::cout << std::flush;
+}
+
+void add_convert(Command& group) {
+  Command command = group.subcommand(
+      "convert",
+      "Write a folder of torch.distributed.checkpoint as a checkpoint, or the newest as one.");
+  const auto options = std::make_shared<ConvertOptions>();
+  command.option("path", options->path, "A folder with .metadata; or a checkpoint, or a run folder")
+      .required()
+      .type("PATH");
+  command.option("overrides", options->overrides, "Keys to set after the file")
+      .type("key.path=value");
+  command.option("--out", options->out, "The run folder or folder of PyTorch to write").required();
+  command
+      .option("--config", options->config,
+              "From PyTorch: the run that continues, a file of keys or a preset")
+      .type("CONFIG");
+  command
+      .option("--names", options->names,
+              "To PyTorch: names and layout of Transformers (hf) or torchtitan's Llama")
+      .one_of({"hf", "torchtitan"})
+      .shows_default();
+  command.runs([options] { convert(*options); });
+}
+
 }  // namespace
 
 void add_checkpoint(Command& app) {
@@ -49,6 +100,7 @@ void add_checkpoint(Command& app) {
       group, "export", "Write the newest one's model as a Hugging Face folder.", options, true);
   command.flag("--ema", options->ema, "The averages of train.ema instead of the weights");
   command.runs([options] { export_checkpoint(options->path, options->out, options->ema); });
+  add_convert(group);
 }
 
 }  // namespace tessera

@@ -96,6 +96,15 @@ void resolve_adapter(AdapterConfig& adapter, const Config& config) {
         config.sharding.tensor_parallel);
 }
 
+/// Tensor-parallel ranks cannot share out heads that are normalized together.
+void check_tensor_cut(const Config& config, const Hyperparameters& model) {
+  const auto* const llama = std::get_if<LlamaConfig>(&model);
+  check(config.sharding.tensor_parallel == 1 || llama == nullptr || llama->kind != LlamaKind::olmo2,
+        "sharding.tensor_parallel is {}, but olmo2 normalizes all heads together, so they are not "
+        "cut; set it to 1",
+        config.sharding.tensor_parallel);
+}
+
 void check_elastic(const Config& config) {
   const std::int64_t elastic = config.train.elastic;
   if (elastic == 0) return;
@@ -132,6 +141,7 @@ ResolvedConfig resolve(const Config& config) {
     SizedModel sized = size_model(config);
     run.model = std::move(sized.model);
     run.vocabulary_origin = std::move(sized.vocabulary_origin);
+    check_tensor_cut(config, run.model);
     resolve_adapter(run.config.adapter, config);
     resolve_balance(run.config.moe, shape_of(run.model), run.config);
   });

@@ -36,6 +36,14 @@ Json routers_json(const Routers& routers) {
           {"tokens", routers.last_step().tokens}};
 }
 
+/// The numbers that every state has. `routers` may be null.
+Json state_json(std::int64_t batches, std::int64_t sequences, std::int64_t updates,
+                const Routers* routers) {
+  Json state = {{"batches", batches}, {"sequences", sequences}, {"updates", updates}};
+  if (routers != nullptr) state["routers"] = routers_json(*routers);
+  return state;
+}
+
 /// Fills `tensor`, which has the elements of the stored tensor that the shard has.
 void read_tensor(CheckpointReader& reader, const std::string& name, const Shard& shard,
                  const Tensor& whole) {
@@ -164,20 +172,20 @@ std::vector<TensorToSave> tensors_to_save(TrainingSession& session) {
 std::string run_state_text(TrainingSession& session, const RunPosition& position,
                            const StepResult& last, std::int64_t sequences,
                            const std::string& base) {
-  Json state = {{"batches", position.batches},
-                {"sequences", sequences},
-                {"updates", session.optimizer().steps()},
-                {"loss", finite_or_null(last.loss)},
-                {"gradient_norm", finite_or_null(last.gradient_norm)}};
+  Json state = state_json(position.batches, sequences, session.optimizer().steps(),
+                          session.model().routers());
+  state["loss"] = finite_or_null(last.loss);
+  state["gradient_norm"] = finite_or_null(last.gradient_norm);
   if (!base.empty()) state["base"] = base;
   if (session.scaler()) {
     state["loss_scale"] = session.scaler()->state().scale;
     state["good_steps"] = session.scaler()->state().good_steps;
   }
-  if (const Routers* const routers = session.model().routers()) {
-    state["routers"] = routers_json(*routers);
-  }
   return state.dump();
+}
+
+std::string new_state_text(std::int64_t updates, std::int64_t sequences, LanguageModel& model) {
+  return state_json(/*batches=*/0, sequences, updates, model.routers()).dump();
 }
 
 std::string base_fingerprint(const CheckpointManifest& manifest) {

@@ -36,6 +36,8 @@ std::vector<TensorToSave> tensors_to_save(TrainingSession& session);
 /// fingerprint of the model below adapters (models/hugging_face.h), or empty.
 std::string run_state_text(TrainingSession& session, const RunPosition& position,
                            const StepResult& last, std::int64_t sequences, const std::string& base);
+/// The same of a model and optimizer that another program has trained: the data are at their beginning.
+std::string new_state_text(std::int64_t updates, std::int64_t sequences, LanguageModel& model);
 /// That fingerprint in a checkpoint; empty if it has none.
 std::string base_fingerprint(const CheckpointManifest& manifest);
 

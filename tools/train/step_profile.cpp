@@ -7,7 +7,7 @@
 #include "runtime/file.h"
 #include "sharding/comm/stream.h"
 #include "tools/train/gather.h"
-#include "tools/train/pickle.h"
+#include "tools/pickle/writer.h"
 
 namespace tessera {
 namespace {
