@@ -78,7 +78,7 @@ struct Case {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
         "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, groups {}, ema {}, "
-        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {}",
+        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {}, watch {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
@@ -92,7 +92,7 @@ struct Case {
         documents ? " documents"
         : mixture ? " mixture"
                   : "",
-        config.adapter.rank, config.adapter.dropout, config.adapter.targets);
+        config.adapter.rank, config.adapter.dropout, config.adapter.targets, config.train.watch);
   }
 };
 
@@ -227,6 +227,7 @@ Case draw(std::uint64_t number) {
       config.adapter.targets = preset == "gpt2-mini" ? "c_attn,*.1.mlp.*" : "q_proj,v_proj,*.1.*";
   }
   drawn.mixture = !drawn.documents && draws.coin();
+  if (draws.coin()) config.train.watch = 1;
   return drawn;
 }
 
@@ -279,6 +280,7 @@ std::string difference(const Case& drawn, std::uint64_t delay_seed) {
   if (!same_router_losses(drawn, found, expected)) text += " router losses";
   if (found.norms != expected.norms) text += " norms";
   if (found.weights != expected.weights) text += " weights";
+  if (found.watch != expected.watch) text += " readings";
   return text;
 }
 
