@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "autograd/activation_watch.h"
 #include "autograd/activations.h"
 #include "autograd/leaf_sum.h"
 #include "kernels/cast/op.h"
@@ -181,8 +182,12 @@ void context_attention_forward(const ContextAxis& axis, const Heads& o, Out logs
     const Tensor sums = group.part_of(logsumexp);
     for (std::int64_t j = 0; j < axis.cut().pieces(); ++j) {
       const PieceCall piece(axis, j, q_of, k_of);
-      attention_forward(piece.of(o_of), piece.of(sums), piece.of(q_of), piece.visible(row.keys()),
-                        piece.visible(row.values()), scale, piece.of(first_key));
+      const Heads queries = piece.of(q_of), keys = piece.visible(row.keys());
+      attention_forward(piece.of(o_of), piece.of(sums), queries, keys, piece.visible(row.values()),
+                        scale, piece.of(first_key));
+      if (ActivationWatch* const watch = activation_watch()) {
+        watch->attention(queries, keys, scale, piece.of(first_key));
+      }
     }
     group.written(sums, logsumexp);
   });

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "autograd/activation_watch.h"
 #include "autograd/activations.h"
 #include "kernels/add/op.h"
 #include "kernels/dispatch/op.h"
@@ -13,6 +14,7 @@ namespace tessera {
 
 Routing route(const Variable& logits, const RouterOptions& options) {
   const Tensor rows = as_rows(logits.data());
+  if (ActivationWatch* const watch = activation_watch()) watch->router(rows);
   const Shape shape{rows.size(0), options.experts_per_token};
   const Tensor weights = activation(shape, rows.dtype());
   const Tensor experts = activation(shape, DType::i32), places = activation(shape, DType::i32);

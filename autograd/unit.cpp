@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "autograd/activation_watch.h"
 #include "autograd/checkpoint.h"
 #include "autograd/engine.h"
 #include "runtime/profiler.h"
@@ -55,11 +56,14 @@ Variable Unit::run_between_hooks(bool checkpointed,
                                  const Variable& input) {
   const Span span("forward " + name_, SpanUse::trace);
   if (hooks_ != nullptr) hooks_->before_forward(*this);
+  ActivationWatch* const watch = activation_watch();
+  if (watch != nullptr) watch->enter(*this);
   Variable result;
   {
     const BackwardScopeGuard scope(std::make_shared<Run>(*this));
     result = checkpointed ? checkpoint(forward, input) : forward(input);
   }
+  if (watch != nullptr) watch->leave(result.data());
   if (hooks_ != nullptr) hooks_->after_forward(*this);
   return result;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/activation_watch.h"
 #include "autograd/activations.h"
 #include "autograd/context_attention.h"
 #include "autograd/engine.h"
@@ -45,6 +46,9 @@ void attend_forward(const std::shared_ptr<const ContextAxis>& axis, const Heads&
                     const Tensor& first_key) {
   if (axis == nullptr) {
     attention_forward(o, logsumexp, q, k, v, scale, first_key);
+    if (ActivationWatch* const watch = activation_watch()) {
+      watch->attention(q, k, scale, first_key);
+    }
   } else {
     context_attention_forward(*axis, o, logsumexp, q, k, v, scale, first_key);
   }

@@ -43,18 +43,6 @@ void check_like(std::string_view op, const HeadsArgument& argument, const HeadsA
         y.heads, y.head_size);
 }
 
-void check_queries_and_keys(std::string_view op, const Heads& q, const Heads& k) {
-  check(q.batch == k.batch && q.head_size == k.head_size,
-        "{}: q has {} batch elements and heads of {}, k has {} and {}; they must be equal", op,
-        q.batch, q.head_size, k.batch, k.head_size);
-  check(q.heads % k.heads == 0,
-        "{}: {} query heads and {} key heads; the first must be a multiple of the second", op,
-        q.heads, k.heads);
-  check(q.tokens <= k.tokens,
-        "{}: {} queries but only {} keys; the queries are the last positions of the keys", op,
-        q.tokens, k.tokens);
-}
-
 void check_logsumexp(std::string_view op, const Tensor& logsumexp, const Heads& q) {
   check_dtype(op, {"logsumexp", logsumexp}, statistics_dtype(q.tensor.dtype()));
   check_shape(op, {"logsumexp", logsumexp}, {q.batch, q.heads, q.tokens});
@@ -105,6 +93,20 @@ void check_call(std::string_view op, const Heads& q, const Heads& k,
 }
 
 }  // namespace
+
+void check_queries_and_keys(std::string_view op, const Heads& q, const Heads& k) {
+  check_fits(op, {"q", q});
+  check_fits(op, {"k", k});
+  check(q.batch == k.batch && q.head_size == k.head_size,
+        "{}: q has {} batch elements and heads of {}, k has {} and {}; they must be equal", op,
+        q.batch, q.head_size, k.batch, k.head_size);
+  check(q.heads % k.heads == 0,
+        "{}: {} query heads and {} key heads; the first must be a multiple of the second", op,
+        q.heads, k.heads);
+  check(q.tokens <= k.tokens,
+        "{}: {} queries but only {} keys; the queries are the last positions of the keys", op,
+        q.tokens, k.tokens);
+}
 
 Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t heads,
                std::int64_t head_size, std::int64_t tokens) {

@@ -31,6 +31,8 @@
 // the results are right but slow: each query is a tile.
 #pragma once
 
+#include <string_view>
+
 #include "kernels/op.h"
 
 namespace tessera {
@@ -54,6 +56,9 @@ struct Heads {
 /// With `tokens` >= 0 only the first `tokens` of the T positions count (a partly filled cache).
 Heads heads_of(const Tensor& tensor, std::int64_t first_channel, std::int64_t heads,
                std::int64_t head_size, std::int64_t tokens = -1);
+
+/// Raises Error unless the heads are inside their tensors and k has keys for the queries q.
+void check_queries_and_keys(std::string_view op, const Heads& q, const Heads& k);
 
 /// Numbers in `first_key` that break its rules raise Error: on the CPU here, on a GPU at the next
 /// synchronization (attention_backward relies on forward's check there).

@@ -20,6 +20,14 @@ GradientNorm GradientNorm::empty_on_host() {
   return norm;
 }
 
+GradientNorm GradientNorm::in(const Tensor& words) {
+  check_dtype("GradientNorm", {"words", words}, DType::i64);
+  check_shape("GradientNorm", {"words", words}, {kNormWords});
+  GradientNorm norm;
+  norm.words_ = words;
+  return norm;
+}
+
 double GradientNorm::value() const {
   const auto words = words_.to_vector<std::int64_t>();
   return of_words(std::span(words).first<kNormWords>());

@@ -32,6 +32,8 @@ class GradientNorm {
   /// Not yet computed.
   static GradientNorm empty();
   static GradientNorm empty_on_host();
+  /// One in these words, [kNormWords] i64.
+  static GradientNorm in(const Tensor& words);
 
   /// [kNormWords] i64. Norms of disjoint parts are combined by adding their words.
   const Tensor& words() const { return words_; }

@@ -24,7 +24,8 @@ struct Footprint {
   std::int64_t communication = 0;
   /// Bytes that this rank sends in one training step: parameters, gradients, keys and values with their
   /// gradients (context parallelism), rows (tensor), activations with their gradients (pipeline), the
-  /// gradient's norm, the loss, and with counters also the loss of the routers and the counters.
+  /// gradient's norm, the loss, with counters also the loss of the routers and the counters, and the
+  /// readings of a watched step.
   std::int64_t bytes_sent = 0;
   /// Bytes in this rank's host memory, if the device is a GPU.
   struct Host {

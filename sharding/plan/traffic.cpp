@@ -263,6 +263,12 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
     add_all_reduce(plan.losses(), 4, all);
     add_all_reduce(plan.counters, 8, all);
   }
+  if (plan.watched_units > 0) {
+    // The norms of gradient, update and weights; the entropies of routers; the largest activations.
+    add_all_reduce(3 * kNormWords * plan.watched_units, 8, all);
+    add_all_reduce(2 * plan.watched_units, 8, all);
+    add_all_reduce(2 * plan.watched_units, 4, all);
+  }
   return flows;
 }
 

@@ -15,14 +15,14 @@ double bytes_of(const Tensors& tensors) {
   return bytes;
 }
 
-/// Adds the part that is due to gradients in host memory. Gradients may be on both sides, as
-/// offloading is a setting of each placement.
-void add_host_part(const Tensor& words, const Tensors& gradients) {
-  if (gradients.empty()) return;
-  context().compute_stream().synchronize();  // the gradients have arrived
-  log_work(host_memory_work(bytes_of(gradients)));
+/// Adds the part that is due to tensors in host memory. They may be on both sides, as offloading is a
+/// setting of each placement.
+void add_host_part(const Tensor& words, const Tensors& tensors) {
+  if (tensors.empty()) return;
+  context().compute_stream().synchronize();  // gradients have arrived
+  log_work(host_memory_work(bytes_of(tensors)));
   const GradientNorm host = GradientNorm::empty_on_host();
-  sum_of_squares(host, gradients);
+  sum_of_squares(host, tensors);
   const Tensor part = Tensor::empty(words.shape(), words.dtype());
   part.copy_from(host.words());
   tree_reduce(words, std::vector{words, part}, Reduction::sum);
@@ -30,17 +30,22 @@ void add_host_part(const Tensor& words, const Tensors& gradients) {
 
 }  // namespace
 
-GradientNorm gradient_norm(const std::vector<Tensor>& gradients, Communicator* group) {
+void own_sum_of_squares(const GradientNorm& norm, const Tensors& tensors) {
   const CategoryScope category(Category::workspace);
   const Device device = context().device();
   Tensors on_device, on_host;
-  for (const Tensor& gradient : gradients) {
-    (gradient.device() == device ? on_device : on_host).push_back(gradient);
+  for (const Tensor& tensor : tensors) {
+    (tensor.device() == device ? on_device : on_host).push_back(tensor);
   }
-  const GradientNorm norm = GradientNorm::empty();
   log_memory(bytes_of(on_device));
   sum_of_squares(norm, on_device);
   add_host_part(norm.words(), on_host);
+}
+
+GradientNorm gradient_norm(const std::vector<Tensor>& gradients, Communicator* group) {
+  const CategoryScope category(Category::workspace);
+  const GradientNorm norm = GradientNorm::empty();
+  own_sum_of_squares(norm, gradients);
   if (group == nullptr) return norm;
   const Stream& stream = communication_stream();
   stream.wait(context().compute_stream().record());

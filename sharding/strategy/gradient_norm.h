@@ -14,6 +14,10 @@
 
 namespace tessera {
 
+/// sum_of_squares of this rank's tensors. Some of them, or all, may lie in host memory; then it waits for
+/// the compute stream.
+void own_sum_of_squares(const GradientNorm& norm, const Tensors& tensors);
+
 /// sqrt(sum of squares) over all gradients (f32, bf16 or f16; empty ones are fine) of all ranks of
 /// `group`, which own disjoint parts; null: of this rank alone. NaN if any element is NaN, infinity
 /// if any is infinite.

@@ -20,6 +20,23 @@ import planting
 # Faults of a file that the same tests may notice, by name: text that occurs in the file exactly once, and
 # what replaces it.
 CPU_FAULTS = {
+    ("kernels/watch/cpu.cpp", "kernels_watch"): {
+        "the largest magnitude is the largest value": (
+            "static_cast<float>(x)) & 0x7fffffff;",
+            "static_cast<float>(x));"),
+        "hidden keys have logits": (
+            "for (std::int64_t i = tile.hidden(j);",
+            "for (std::int64_t i = 0;"),
+        "keys before a query's first one have logits": (
+            "for (tile.first_key = run.first_key;",
+            "for (tile.first_key = 0;"),
+        "every query head reads the first keys": (
+            "head_rows<T>(k, batch, head / group)",
+            "head_rows<T>(k, batch, 0 * group)"),
+        "a row that is not finite counts": (
+            "        if (!std::isfinite(bits)) continue;\n        units += std::llround(bits / kEntropyUnit);",
+            "        if (std::isfinite(bits)) units += std::llround(bits / kEntropyUnit);"),
+    },
     ("kernels/observer.h", "kernels_observer"): {
         "an observer does not see parts of tensors": (
             "    add_tensors(tensors, argument.tensor);\n",

@@ -206,6 +206,14 @@ TEST_CASE("dry run: checkpointing, accumulation, documents and options of traini
       config.sharding.offload = Offload::all;
     });
     varied("offloading", 2, [](Config& config) { config.sharding.offload = Offload::all; });
+    varied("watched steps", 2, [](Config& config) { config.train.watch = 2; });
+    varied("watched steps of offloaded bf16 masters, recomputed", 2, [](Config& config) {
+      config.train.watch = 1;
+      config.runtime.compute_dtype = DType::bf16;
+      config.optimizer.master_dtype = DType::bf16;
+      config.sharding.offload = Offload::all;
+      config.sharding.activation_checkpointing = parse_checkpointing("full").value();
+    });
   }
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/file.h"
 #include "sharding/comm/threads/threads.h"
 #include "tests/support/temporary_directory.h"
+#include "tools/data/read_times.h"
 #include "tools/train/events.h"
 #include "tools/train/meter.h"
 #include "tools/train/progress.h"
@@ -136,6 +137,7 @@ TEST_CASE("log lines have fixed columns and with the clock fit 79 characters") {
 
 TEST_CASE("the meter reports means per step, and the peaks and times of the largest rank") {
   json first, second;
+  std::string slowest_file;
   run_ranks({.ranks = 3, .threads = 1}, [&](Communicator& world) {
     IntervalMeter::Clock::time_point now;  // each rank's own
     IntervalMeter meter(world, [&now] { return now; });
@@ -148,6 +150,9 @@ TEST_CASE("the meter reports means per step, and the peaks and times of the larg
           const TimePoint begin = {.host = now};
           now += step_time;
           context().profiler().add("forward", "compute", begin, {.host = now});
+          auto& reads = context().state<ReadTimes>().ms;
+          reads["a.bin"] += 0.4 * static_cast<double>(step_time.count());
+          reads["b.bin"] += 0.1 * static_cast<double>(step_time.count());
           meter.add_step({.loss = static_cast<float>(i), .gradient_norm = 10.0 - i});
         }
       }
@@ -162,6 +167,7 @@ TEST_CASE("the meter reports means per step, and the peaks and times of the larg
     const StepMetrics a = line(largest ? 5000 : 1000, 4, milliseconds(largest ? 60 : 5));
     const StepMetrics b = line(100, 2, milliseconds(5));
     if (world.rank() != 2) return;
+    slowest_file = a.slowest_file;
     first = json::parse(json_line(a));
     second = json::parse(json_line(b));
   });
@@ -170,6 +176,8 @@ TEST_CASE("the meter reports means per step, and the peaks and times of the larg
   CHECK(first["peak_bytes"]["activations"] == 20000);
   CHECK(first["step_ms"] == 60.0);
   CHECK(first["forward_ms"] == 60.0);
+  CHECK(first["data_read_ms"] == 30.0);
+  CHECK(slowest_file == "a.bin");
   CHECK(first["mean_loss"] == 2.5);
   CHECK(first["max_gradient_norm"] == 9.0);
   // Peaks and times begin again after each line.
@@ -177,6 +185,21 @@ TEST_CASE("the meter reports means per step, and the peaks and times of the larg
   CHECK(second["step_ms"] == 5.0);
   CHECK(second["forward_ms"] == 5.0);
   CHECK(second["mean_loss"] == 1.5);
+}
+
+TEST_CASE("steps that wait for data are warned of with what they wait for") {
+  StepMetrics metrics = example();
+  metrics.ms = {.step = 40.0, .data = 14.0, .data_read = 12.5};
+  metrics.slowest_file = "data/train.bin";
+  CHECK(data_warning(metrics) ==
+        "data take 35% of a step: 14.0 of 40.0 ms, of which 12.5 ms in reading data/train.bin");
+  metrics.ms.data_read = 1.0;
+  CHECK(data_warning(metrics) ==
+        "data take 35% of a step: 14.0 of 40.0 ms, most of it in making rows of tokens");
+  metrics.ms.data = 7.0;
+  CHECK(data_warning(metrics) == "");
+  metrics.ms = {.step = 6.0, .data = 4.0};  // a tiny model
+  CHECK(data_warning(metrics) == "");
 }
 
 TEST_CASE("the progress bar shows share, steps, loss and remaining time") {

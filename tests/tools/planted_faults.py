@@ -17,6 +17,55 @@ import planting
 # Faults of a file that the same tests may notice, by name: text that occurs in the file exactly once, and
 # what replaces it.
 FAULTS = {
+    ("tools/watch/step_watch.cpp", "watch"): {
+        "each replica counts its weights": (
+            "parts_.push_back({unit_of.at(shard.parameter.name()), &shard, saved[s]});",
+            "parts_.push_back({unit_of.at(shard.parameter.name()), &shard, {0, shard.count()}});"),
+        "the norm of an update is that of a sum": (
+            "    scale(before_[i], before_[i], -1.0);\n",
+            ""),
+        "norms keep the loss scale": (
+            ".gradient_norm = norm(kGradient) / loss_scale,",
+            ".gradient_norm = norm(kGradient),"),
+    },
+    ("autograd/activation_watch.cpp", "watch"): {
+        "a loss is an activation": (
+            "if (output.rank() == 3) raise",
+            "raise"),
+    },
+    ("autograd/context_attention.cpp", "random_mesh"): {
+        "ranks that share out tokens see no attention": (
+            "        watch->attention(queries, keys, scale, piece.of(first_key));\n",
+            ""),
+    },
+    ("tools/train/session.cpp", "watch"): {
+        "ranks do not share their largest activations": (
+            "  reduce_over_ranks(watch_->largest(), \"watch\", Reduction::maximum);\n",
+            ""),
+        "every step is watched": (
+            "if (every > 0 && step % every == 0) watch_",
+            "if (every > 0) watch_"),
+    },
+    ("tools/replay/watched_rows.cpp", "replay"): {
+        "every row is the first": (
+            "return rank.source.load(rank.step, row, 1);",
+            "return rank.source.load(rank.step, 0 * row, 1);"),
+    },
+    ("tools/train/prometheus.cpp", "metrics_server"): {
+        "a label is not escaped": (
+            "if (c == '\\\\' || c == '\"') result += '\\\\';",
+            ""),
+    },
+    ("tools/train/metrics_server.cpp", "metrics_server"): {
+        "the server keeps its first text": (
+            "  text_ = std::move(text);\n",
+            "  if (text_.empty()) text_ = std::move(text);\n"),
+    },
+    ("tools/train/meter.cpp", "metrics"): {
+        "the last file is the slowest": (
+            "if (ms > longest) slowest_file_ = file;",
+            "slowest_file_ = file;"),
+    },
     ("optim/adamw.cpp", "optimizer_dtypes"): {
         "the optimizer writes no copies": (
             "                       .copy = shard.copy,\n",
@@ -1045,7 +1094,7 @@ FAULTS = {
     },
     ("tools/train/session.cpp", "moe_train"): {
         "biases follow the counts of one rank": (
-            'sum_over_ranks({counts}, "expert counts");',
+            'reduce_over_ranks({counts}, "expert counts");',
             ""),
         "biases follow the counts of the last micro-batch": (
             "    backward(loss);\n",
@@ -1299,7 +1348,7 @@ FAULTS = {
     },
     ("sharding/strategy/gradient_norm.cpp", "predicted_time"): {
         "reading offloaded gradients for their norm takes no time": (
-            "  log_work(host_memory_work(bytes_of(gradients)));\n",
+            "  log_work(host_memory_work(bytes_of(tensors)));\n",
             ""),
     },
     ("runtime/context.cpp", "plan"): {

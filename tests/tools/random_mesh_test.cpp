@@ -229,6 +229,7 @@ Case draw(std::uint64_t number) {
     if (draws.coin()) config.adapter.base = AdapterBase::nf4;
   }
   drawn.mixture = !drawn.documents && draws.coin();
+  if (draws.coin()) config.train.watch = 1;
   return drawn;
 }
 
@@ -281,6 +282,7 @@ std::string difference(const Case& drawn, std::uint64_t delay_seed) {
   if (!same_router_losses(drawn, found, expected)) text += " router losses";
   if (found.norms != expected.norms) text += " norms";
   if (found.weights != expected.weights) text += " weights";
+  if (found.watch != expected.watch) text += " readings";
   return text;
 }
 

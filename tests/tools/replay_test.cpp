@@ -5,8 +5,10 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <functional>
 #include <map>
 
+#include "models/tokenizers/tokenizer.h"
 #include "runtime/crc32c.h"
 #include "sharding/checkpoint/folder.h"
 #include "sharding/comm/threads/threads.h"
@@ -70,10 +72,9 @@ std::string error_of_bisect(const fs::path& a, const fs::path& b) {
   return test::error_of([&] { bisect(a, b); });
 }
 
-/// The run goes on in another folder from a checkpoint of `run` in which bit `bit` of an element of a
-/// weight of rank 1 is another one.
-fs::path with_flipped_bit(const Config& run, std::int64_t step, const fs::path& to,
-                          const std::string& weight, int bit) {
+/// The run goes on in another folder from a checkpoint of `run` with other masters: change(shard, rank).
+fs::path with_other_masters(const Config& run, std::int64_t step, const fs::path& to,
+                            const std::function<void(const Shard&, int)>& change) {
   Config config = run;
   config.train.dir = to;
   fs::create_directories(to);
@@ -84,11 +85,7 @@ fs::path with_flipped_bit(const Config& run, std::int64_t step, const fs::path& 
     TrainingSession session(resolved, world);
     const Restored restored = restore(session, checkpoint_path(run.train.dir, step));
     session.strategy().write_masters([&] {
-      for (const Shard& shard : session.strategy().shards()) {
-        if (world.rank() != 1 || shard.parameter.name() != weight) continue;
-        auto* const word = reinterpret_cast<std::uint32_t*>(shard.data.raw()) + 5;
-        *word ^= 1u << bit;
-      }
+      for (const Shard& shard : session.strategy().shards()) change(shard, world.rank());
     });
     Checkpointer checkpointer(config.train, world, [](std::string_view) {});
     CheckpointTexts texts;
@@ -103,6 +100,27 @@ fs::path with_flipped_bit(const Config& run, std::int64_t step, const fs::path& 
   });
   train(config);
   return to;
+}
+
+/// Bit `bit` of an element of a weight of rank 1 is another one.
+fs::path with_flipped_bit(const Config& run, std::int64_t step, const fs::path& to,
+                          const std::string& weight, int bit) {
+  return with_other_masters(run, step, to, [&](const Shard& shard, int rank) {
+    if (rank != 1 || shard.parameter.name() != weight) return;
+    auto* const word = reinterpret_cast<std::uint32_t*>(shard.data.raw()) + 5;
+    *word ^= 1u << bit;
+  });
+}
+
+/// Text that can be learned, with a line of rare letters in it.
+void write_rare_letters(const TemporaryDirectory& folder) {
+  std::string text = test::counting_text();
+  text.replace(3000, 60, "qwzxjvkqqzwvxkjqzvwxkqjzvqxkwjzqvxkjwzqvkxjwzqvkxjzwqvkxjwqz");
+  write_file_atomically(folder / "text.txt", text);
+  prepare({.inputs = {folder / "text.txt"},
+           .tokenizer = "chars",
+           .out = folder / "data",
+           .val_fraction = 0.0});
 }
 
 }  // namespace
@@ -310,15 +328,7 @@ TEST_CASE("the mean of the last twenty losses decides which step is a spike", "[
 TEST_CASE("a step whose loss jumps is kept with the rows of its batch", "[cpu]") {
   const TemporaryDirectory folder;
   Config config = test::tiny_run(folder);
-  std::string text = test::counting_text();
-  text.replace(
-      3000, 60,
-      std::string("qwzxjvkqqzwvxkjqzvwxkqjzvqxkwjzqvxkjwzqvkxjwzqvkxjzwqvkxjwqz").substr(0, 60));
-  write_file_atomically(folder / "text.txt", text);
-  prepare({.inputs = {folder / "text.txt"},
-           .tokenizer = "chars",
-           .out = folder / "data",
-           .val_fraction = 0.0});
+  write_rare_letters(folder);
   config.data.val.clear();
   config.data.batch_size = 1;
   config.train.steps = 240;
@@ -352,6 +362,67 @@ TEST_CASE("a step whose loss jumps is kept with the rows of its batch", "[cpu]")
   const Outcome replayed = test::run({"replay", config.train.dir.string(), std::to_string(step)});
   CHECK(replayed.err == "");
   CHECK_THAT(replayed.out, Contains("the bits of metrics.jsonl"));
+}
+
+TEST_CASE("a batch with a huge attention logit is kept, and its replay names row and unit",
+          "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = test::tiny_run(folder);
+  write_rare_letters(folder);
+  config.model = test::tiny_model("llama3-8b");
+  config.data.val.clear();
+  config.data.batch_size = 4;
+  config.train.steps = 60;
+  config.train.log_every = 1;
+  config.train.checkpoint_every = 20;
+  config.train.keep_last = 9;
+  config.train.keep_spikes = 1.3;
+  config.runtime.ranks = 2;
+  config.sharding.strategy = StrategyKind::fsdp;
+  train(config);
+  // Channel 3 of the stream is large for rare letters only, and layers.1 compares tokens by it.
+  const fs::path tokenizer = folder / "data";
+  const auto rare = Tokenizer::load(tokenizer)->encode("qwzxjvk");
+  const fs::path run =
+      with_other_masters(config, 20, folder / "other", [&](const Shard& shard, int) {
+        const bool embedding = shard.parameter.name() == "model.embed_tokens.weight";
+        const bool compares = shard.parameter.name() == "model.layers.1.self_attn.q_proj.weight" ||
+                              shard.parameter.name() == "model.layers.1.self_attn.k_proj.weight";
+        if (!embedding && !compares) return;
+        auto* const values = shard.data.data<float>();
+        for (std::int64_t i = 0; i < shard.count(); ++i) {
+          const std::int64_t row = (shard.first + i) / 16, channel = (shard.first + i) % 16;
+          if (channel != 3) continue;
+          const bool is_rare = std::find(rare.begin(), rare.end(), row) != rare.end();
+          values[i] = embedding ? (is_rare ? 20.0f : 0.0f) : 10.0f;
+        }
+      });
+  const std::vector<json> spikes = test::events_of(run, "spike");
+  std::int64_t step = 0, sample = 0, row = 0;
+  for (const json& spike : spikes) {
+    const json kept = json::parse(read_text_file(spike["path"].get<std::string>()));
+    for (const json& of : kept["rows"]) {
+      if (of["text"].get<std::string>().find("qz") == std::string::npos) continue;
+      step = spike["step"], sample = of["sample"], row = of["row"];
+    }
+  }
+  REQUIRE(step > 20);
+  const Outcome outcome = test::run({"replay", run.string(), std::to_string(step)});
+  CHECK(outcome.err == "");
+  CHECK_THAT(outcome.out,
+             Contains(fmt::format("row {} (sample {}) has the largest loss, ", row, sample)) &&
+                 Contains("its largest attention logit is ") && Contains(", in layers.1\n"));
+  const json watch =
+      json::parse(read_text_file(run / fmt::format("replay/step_{}/watch.json", step)));
+  // The step's largest logit is that row's, several times those of the other rows.
+  const auto logit = [](const json& readings) {
+    return readings["attention_logit"][2].get<double>();
+  };
+  CHECK(watch["units"][2] == "layers.1");
+  CHECK(logit(watch) == Approx(logit(watch["rows"][static_cast<std::size_t>(row)])));
+  for (const json& of : watch["rows"]) {
+    if (of["row"] != row) CHECK(logit(watch) > 3.0 * logit(of));
+  }
 }
 
 }  // namespace tessera

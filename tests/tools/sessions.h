@@ -65,6 +65,8 @@ struct TrainedSession {
   std::vector<float> losses;
   std::vector<double> norms, router_losses;
   std::map<std::string, std::vector<float>> weights;
+  /// The last step's, if it was watched.
+  std::vector<UnitReadings> watch;
   bool operator==(const TrainedSession&) const = default;
 };
 
@@ -120,6 +122,7 @@ inline TrainedSession train_session(const Config& config, int ranks, const Steps
       mine.losses.push_back(result.loss);
       mine.norms.push_back(result.gradient_norm);
       mine.router_losses.push_back(result.router_loss.value_or(0.0));
+      mine.watch = result.watch;
       if (steps.findings != nullptr && step == steps.count) {
         expect_footprint(config, session, world.rank(), bytes() - sent, *steps.findings);
       }

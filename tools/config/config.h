@@ -285,6 +285,10 @@ struct TrainConfig {
   OnNonfinite on_nonfinite = OnNonfinite::stop;
   /// 0: none.
   double keep_spikes = 0.0;
+  /// 0: no step.
+  std::int64_t watch = 0;
+  /// 0: no server.
+  std::int64_t metrics_port = 0;
   /// Micro-batches of a step, on any number of ranks; 0: data.accumulation_steps on each.
   std::int64_t elastic = 0;
   /// 0: no average.

@@ -153,6 +153,13 @@ std::vector<Key> train_keys(TrainConfig& train) {
           "train.keep_spikes", train.keep_spikes, kFromZero,
           "Keep a step whose loss is more than so many times the mean of the last 20 losses: "
           "its batch goes to `kept/step_N.json` of the run folder. 0 = none."),
+      whole_number_key(
+          "train.watch", train.watch, 0, kMostSteps,
+          "Watch every so many steps, unit by unit: norms of gradient, update and weights, the "
+          "largest activation and attention logit, the entropy of routers. 0 = never."),
+      whole_number_key("train.metrics_port", train.metrics_port, 0, 65535,
+                       "Serve the last metrics at http://127.0.0.1:PORT/metrics in Prometheus's "
+                       "text format. 0 = no."),
       whole_number_key("train.elastic", train.elastic, 0, 1 << 16,
                        "A power of two: the micro-batches of a step, of all ranks together. Their "
                        "number does not depend on the number of ranks, which divides it, and "

@@ -12,6 +12,7 @@
 #include "runtime/random.h"
 #include "runtime/text.h"
 #include "tools/data/manifest.h"
+#include "tools/data/read_times.h"
 
 namespace tessera {
 namespace {
@@ -125,6 +126,7 @@ void TokenCorpus::read(std::int64_t first, std::span<TokenId> tokens) const {
   }
   for_each_part(first, tokens.size(),
                 [&](std::size_t file, std::int64_t offset, std::size_t begin, std::size_t count) {
+                  const ReadTimer timer(files_[file].path());
                   files_[file].read(offset, tokens.subspan(begin, count));
                 });
 }

@@ -34,7 +34,8 @@ class TokenCorpus {
   const std::string& name() const { return name_; }
   std::int64_t size() const { return size_; }
   bool is_generated() const { return generator_ != nullptr; }
-  /// Reads tokens [first, first + tokens.size()), which must lie inside.
+  /// Reads tokens [first, first + tokens.size()), which must lie inside. ReadTimes of the current context,
+  /// if there is one, learn the time of each file.
   void read(std::int64_t first, std::span<TokenId> tokens) const;
 
   /// Whether there are mark files next to the token files.

@@ -125,7 +125,8 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
   StreamLog& log = *context.stream_log();
   log.start();
   context.state<GroupCalls>().clear();
-  session.step(2, batches);
+  // A watched one, if there are such.
+  session.step(std::max<std::int64_t>(2, run.config.train.watch), batches);
   log.stop();
   return {.account = context.allocator().account(),
           .moment = watch.moment(),

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "runtime/check.h"
@@ -11,6 +10,8 @@
 #include "runtime/profiler.h"
 #include "sharding/comm/stream.h"
 #include "tools/replay/replayed_rank.h"
+#include "tools/replay/watched_rows.h"
+#include "tools/train/events.h"
 #include "tools/train/gather.h"
 #include "tools/watch/nonfinite.h"
 #include "tools/watch/operation_log.h"
@@ -20,10 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-Json finite_or_null(double value) {
-  return std::isfinite(value) ? Json(value) : Json();
-}
 
 /// The step with its update, in a trace of all ranks.
 StepResult traced_step(const RecordedRun& run, ReplayedRank& rank, const fs::path& folder) {
@@ -77,6 +74,8 @@ std::vector<std::string> replay(const fs::path& path, std::int64_t step) {
       make_writable_directory(folder);
     }
     write_operations(rank.session, rank, folder);
+    const std::vector<WatchedRow> rows =
+        watch_rows(rank, run.batches_before(step), run.config().data.batch_size);
     const StepResult result = traced_step(run, rank, folder);
     std::string explanation;
     if (result.diverged) {
@@ -85,10 +84,14 @@ std::vector<std::string> replay(const fs::path& path, std::int64_t step) {
     if (!first) return;
     const Json json = numbers_json(run, step, result);
     write_file_atomically(folder / "step.json", json.dump(1) + "\n");
+    Json watch = json_of(result.watch);
+    watch["rows"] = json_of(rows);
+    write_file_atomically(folder / "watch.json", watch.dump(1) + "\n");
     lines.push_back(fmt::format(
         "step {} from {}: loss {} and norm {}, {}", step, json["from"].get<std::string>(),
         result.loss, result.gradient_norm,
         json["recorded"] ? "the bits of metrics.jsonl" : "of which metrics.jsonl has no line"));
+    if (!rows.empty()) lines.push_back(most_striking(rows));
     if (!explanation.empty()) lines.push_back(explanation);
     lines.push_back("wrote " + folder.string());
   });

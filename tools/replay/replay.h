@@ -4,6 +4,8 @@
 //   step.json         the step's numbers, those of metrics.jsonl, and where the replay began
 //   operations.jsonl  a line for each operation of each rank: its unit and pass, and for each tensor
 //                     its range, whether it was written, and a checksum
+//   watch.json        the readings of every unit in the step, as an event "watch" of metrics.jsonl has them, and
+//                     of every row of its batch the loss and the largest activations and logits
 //   trace.json        a Chrome trace of all ranks
 #pragma once
 

@@ -20,14 +20,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The run's configuration without its outputs and measurements. Ranks that were processes are
-/// threads, unless a launcher has started processes again: the bits are the same.
-Config repeated(Config config) {
+/// The run's configuration without its outputs and measurements; it watches the step `watched`. Ranks that
+/// were processes are threads, unless a launcher has started processes again: the bits are the same.
+Config repeated(Config config, std::int64_t watched) {
   config.data.val.clear();
   config.data.validation.clear();
   config.data.hellaswag.clear();
   config.train.sample_every = 0;
   config.train.evaluate_ema = false;
+  config.train.watch = watched;
+  config.train.metrics_port = 0;
   config.train.profile = {};
   config.train.measure_matmul_rate = false;
   config.train.on_nonfinite = OnNonfinite::skip;
@@ -71,7 +73,7 @@ StepNumbersSeen numbers_of(const StepResult& result) {
 void replay_to(const RecordedRun& run, const StepsToReplay& steps, const StepSeen& seen,
                const std::function<void(ReplayedRank&)>& at_step) {
   const std::optional<fs::path> checkpoint = run.checkpoint_before(steps.first);
-  const Config config = repeated(run.config());
+  const Config config = repeated(run.config(), steps.last);
   const ResolvedConfig resolved = resolve(config);
   const RunData data(resolved);
   const std::int64_t first =

@@ -231,21 +231,22 @@ function areaChart(x, layers, options = {}) {
   });
 }
 
-/// Rows of cells over x; a deeper colour is a larger value. rows: [{name, y}].
+/// Rows of cells over x; a deeper colour is a larger value. rows: [{name, y}]; options: {xLabel, log}.
 function heatMap(x, rows, options = {}) {
   const height = Math.max(70, rows.length * 22 + kMargin.top + kMargin.bottom);
   return chart(width => {
     const f = frame(width, height, rangeOf(x), [0, rows.length], false, options.xLabel);
     f.svg.querySelectorAll('.gridline').forEach(line => line.remove());
     f.svg.querySelectorAll('text[text-anchor=end]').forEach(text => text.textContent === options.xLabel || text.remove());
-    const [least, most] = rangeOf(rows.flatMap(row => row.y.filter(v => v !== null)));
+    const bend = options.log ? Math.log : value => value;
+    const [least, most] = rangeOf(rows.flatMap(row => row.y.filter(v => v !== null))).map(bend);
     rows.forEach((row, r) => {
       f.svg.append(element('text', { x: kMargin.left - 6, y: f.y(r + 0.5) + 4, 'text-anchor': 'end' }, row.name));
       x.forEach((at, i) => {
         if (row.y[i] === null || row.y[i] === undefined) return;
         const end = i + 1 < x.length ? f.x(x[i + 1]) : f.right;
         const start = f.x(at);
-        const share = most > least ? (row.y[i] - least) / (most - least) : 0.5;
+        const share = most > least ? (bend(row.y[i]) - least) / (most - least) : 0.5;
         f.svg.append(element('rect', { x: start, y: f.y(r + 1) + 1, width: Math.max(1, end - start), height: f.y(r) - f.y(r + 1) - 2, fill: `rgba(var(--heat), ${(0.08 + 0.9 * share).toFixed(3)})` }));
       });
     });

@@ -1,14 +1,14 @@
 'use strict';
 // The sections of the page, from the data of the runs. Each run has `name`, `start` (its last event of
-// that name), `columns` (a list per field of metrics.jsonl, of equal lengths), `events` and, after
-// train.profile, `memory`.
+// that name), `columns` (a list per field of metrics.jsonl, of equal lengths), `events`, `watch` (the
+// watched steps, each with lists over its `units`) and, after train.profile, `memory`.
 
 const data = JSON.parse(document.getElementById('data').textContent);
 const runs = data.runs;
 const page = document.getElementById('page');
 const kMiB = 1048576;
 const kAxes = { step: 'step', tokens: 'tokens', elapsed_s: 'seconds' };
-const state = { axis: 'step', log: false, run: 0 };
+const state = { axis: 'step', log: false, run: 0, reading: 0 };
 const redrawn = [];
 
 const column = (run, name) => run.columns[name] || [];
@@ -254,6 +254,30 @@ function experts() {
   field('Experts without a token', 'Of all layers, in the last step of the interval.', 'idle_experts', { zero: true });
 }
 
+const kReadings = [['gradient_norm', 'gradient'], ['update_norm', 'update'], ['weight_norm', 'weights'], ['update_ratio', 'update / weights'],
+                   ['largest_activation', 'largest activation'], ['attention_logit', 'attention logit'], ['router_entropy', 'router entropy']];
+
+/// A unit's reading in each watched step; null where a logarithmic scale has no place for it.
+function readingsOf(watches, unit, name) {
+  return watches.map(watch => {
+    const value = (watch[name] || [])[watch.units.indexOf(unit)];
+    return typeof value === 'number' && value > 0 ? value : null;
+  });
+}
+
+function units() {
+  if (!runs.some(run => run.watch.length)) return;
+  section('Units, step by step', 'Readings of watched steps (train.watch), from the first unit at the bottom to the last. A deeper colour is a larger number, on a logarithmic scale.', true,
+    choice(kReadings.map(reading => reading[1]), () => state.reading, i => { state.reading = i; }),
+    live(() => {
+      const watches = chosenRun().watch, name = kReadings[state.reading][0];
+      const rows = (watches.length ? watches[0].units : []).map(unit => ({ name: unit, y: readingsOf(watches, unit, name) }))
+        .filter(row => row.y.some(value => value !== null));
+      if (!rows.length) return element('p', { class: 'quiet' }, 'This run has no such reading.');
+      return heatMap(watches.map(watch => watch.step), rows, { xLabel: 'step', log: true });
+    }));
+}
+
 function samples() {
   const all = runs.flatMap(run => events(run, 'sample').map(event => [run, event]));
   if (!all.length) return;
@@ -290,5 +314,6 @@ phases();
 memory();
 traffic();
 experts();
+units();
 samples();
 timeline();

@@ -20,6 +20,8 @@ using Json = nlohmann::ordered_json;
 struct RunLines {
   std::vector<Json> steps;
   std::vector<Json> events;
+  /// Events of watched steps.
+  std::vector<Json> watches;
 };
 
 /// A line of a hostile file may be any JSON. The page gets objects with a whole step.
@@ -43,7 +45,11 @@ RunLines read_lines(const fs::path& path) {
     }
     check(is_line(line), "{}:{}: not a line of metrics: it has no whole number 'step'",
           path.string(), number);
-    (line.contains("event") ? lines.events : lines.steps).push_back(std::move(line));
+    if (!line.contains("event")) {
+      lines.steps.push_back(std::move(line));
+    } else {
+      (line["event"] == "watch" ? lines.watches : lines.events).push_back(std::move(line));
+    }
   }
   return lines;
 }
@@ -96,6 +102,20 @@ Json columns_of(const std::vector<Json>& lines) {
   return columns;
 }
 
+/// Every `every`-th watched step, of those with lists, as the page needs them.
+Json watches_of(const std::vector<Json>& watches) {
+  const std::size_t every = (watches.size() + kMostReportWatches - 1) / kMostReportWatches;
+  Json kept = Json::array();
+  for (std::size_t i = 0; i < watches.size(); i += every) {
+    Json watch = {{"step", watches[i]["step"]}};
+    for (const auto& [name, value] : watches[i].items()) {
+      if (value.is_array()) watch[name] = value;
+    }
+    if (watch.contains("units")) kept.push_back(std::move(watch));
+  }
+  return kept;
+}
+
 /// `text` with `marker` replaced, which occurs once.
 void put(std::string& text, std::string_view marker, std::string_view value) {
   const std::size_t at = text.find(marker);
@@ -125,7 +145,8 @@ Json report_data(const fs::path& run) {
                {"start", start},
                {"every", std::max<std::size_t>(1, every)},
                {"columns", columns_of(thinned(lines.steps, std::max<std::size_t>(1, every)))},
-               {"events", lines.events}};
+               {"events", lines.events},
+               {"watch", watches_of(lines.watches)}};
   const fs::path memory = run / "profile" / "memory.json";
   if (fs::exists(memory)) data["memory"] = read_json_file(memory);
   return data;

@@ -14,6 +14,8 @@ namespace tessera {
 /// The most lines of a run that the page draws. Lines between are left out; those with a validation
 /// loss stay, and the norms drawn are the largest of the lines that they stand for.
 inline constexpr std::size_t kMostReportLines = 2000;
+/// The most watched steps; others between are left out.
+inline constexpr std::size_t kMostReportWatches = 300;
 
 /// A run folder's metrics.jsonl as the page reads it (tools/report/page.js). Half a line at the end,
 /// as of a run that goes on, is left out. Raises Error if the file is missing or is no such file.

@@ -2,10 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace tessera {
 
 double shortest(float value) {
   return std::stod(fmt::format("{}", value));
+}
+
+nlohmann::ordered_json finite_or_null(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json finite_or_null(float value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(shortest(value)) : nlohmann::ordered_json();
 }
 
 std::string json_line(const RunEvent& event, double elapsed_s, const std::string& time) {
@@ -46,6 +56,11 @@ const std::vector<EventDescription>& run_events() {
        "A loss jumped (`train.keep_spikes`). `loss`, `mean_loss` of the steps before, and `path` "
        "of "
        "the kept batch."},
+      {"watch",
+       "The readings of a watched step (`train.watch`): `units`, and a list with a number for "
+       "each: "
+       "`gradient_norm`, `update_norm`, `weight_norm`, `update_ratio`, `largest_activation`, "
+       "`attention_logit`, with experts `router_entropy`. null: the unit has none."},
       {"rollback",
        "The run went back. `to`: the step of the checkpoint, `batches` of the data that are done."},
       {"stop", "A signal has stopped the run. `signal`."},

@@ -25,6 +25,9 @@ struct RunEvent {
 /// A number for an event's field. It is printed with the fewest digits that read back as the same
 /// float.
 double shortest(float value);
+/// The number, a float's by shortest(); null if it is not finite.
+nlohmann::ordered_json finite_or_null(double value);
+nlohmann::ordered_json finite_or_null(float value);
 
 /// One JSON object. Numbers that are not finite are null.
 std::string json_line(const RunEvent& event, double elapsed_s, const std::string& time);

@@ -4,18 +4,17 @@
 
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
+#include "tools/data/read_times.h"
 #include "tools/train/gather.h"
 
 namespace tessera {
 namespace {
 
-constexpr double StepMetrics::Times::*kTimes[] = {&StepMetrics::Times::step,
-                                                  &StepMetrics::Times::data,
-                                                  &StepMetrics::Times::forward,
-                                                  &StepMetrics::Times::backward,
-                                                  &StepMetrics::Times::optimizer,
-                                                  &StepMetrics::Times::communication,
-                                                  &StepMetrics::Times::exposed_communication};
+constexpr double StepMetrics::Times::*kTimes[] = {
+    &StepMetrics::Times::step,          &StepMetrics::Times::data,
+    &StepMetrics::Times::data_read,     &StepMetrics::Times::forward,
+    &StepMetrics::Times::backward,      &StepMetrics::Times::optimizer,
+    &StepMetrics::Times::communication, &StepMetrics::Times::exposed_communication};
 
 constexpr double kNanosecondsPerMs = 1e6;
 
@@ -38,6 +37,7 @@ Largest largest(const std::vector<std::vector<std::int64_t>>& ranks, std::size_t
 void IntervalMeter::start() {
   context().profiler().reset_totals();
   context().allocator().reset_peaks();
+  context().state<ReadTimes>().ms.clear();
   steps_ = 0;
   sum_of_losses_ = 0.0;
   largest_norm_ = 0.0;
@@ -66,6 +66,13 @@ void IntervalMeter::stop() {
              .optimizer = profiler.total_ms("optimizer"),
              .communication = world_.busy_ms() - busy_ms_,
              .exposed_communication = profiler.total_ms("exposed communication")};
+  double longest = 0.0;
+  slowest_file_.clear();
+  for (const auto& [file, ms] : context().state<ReadTimes>().ms) {
+    totals_.data_read += ms;
+    if (ms > longest) slowest_file_ = file;
+    longest = std::max(longest, ms);
+  }
   bytes_sent_ = world_.bytes_sent() - bytes_sent_;
 }
 
@@ -84,6 +91,7 @@ void IntervalMeter::fill(StepMetrics& metrics) {
   const auto ranks = gather_numbers(own, world_);
   metrics.mean_loss = sum_of_losses_ / steps;
   metrics.max_gradient_norm = largest_norm_;
+  metrics.slowest_file = slowest_file_;
   std::size_t column = 0;
   metrics.slowest_rank = largest(ranks, 0).rank;
   for (const auto time : kTimes) {

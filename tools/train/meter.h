@@ -47,6 +47,7 @@ class IntervalMeter {
   double busy_ms_ = 0.0;
   std::int64_t bytes_sent_ = 0;
   StepMetrics::Times totals_;
+  std::string slowest_file_;
 };
 
 }  // namespace tessera

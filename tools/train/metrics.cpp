@@ -123,14 +123,15 @@ std::string json_line(const StepMetrics& m) {
   line += fmt::format(
       R"(, "learning_rate": {}, "gradient_norm": {}, "max_gradient_norm": {}, "tokens": {}, )"
       R"("tokens_per_second": {}, "matmul_fraction": {}, "mfu": {}, "step_ms": {}, )"
-      R"("data_ms": {}, "forward_ms": {}, "backward_ms": {}, "optimizer_ms": {}, )"
+      R"("data_ms": {}, "data_read_ms": {}, "forward_ms": {}, "backward_ms": {}, "optimizer_ms": {}, )"
       R"("communication_ms": {}, "exposed_communication_ms": {}, "bytes_sent": {}, )"
       R"("slowest_rank": {}, "peak_bytes": {{)",
       m.learning_rate, number(m.gradient_norm), number(m.max_gradient_norm), m.tokens,
       rounded(m.tokens_per_second, 1), fraction(m.matmul_fraction), fraction(m.mfu),
-      rounded(m.ms.step, 3), rounded(m.ms.data, 3), rounded(m.ms.forward, 3),
-      rounded(m.ms.backward, 3), rounded(m.ms.optimizer, 3), rounded(m.ms.communication, 3),
-      rounded(m.ms.exposed_communication, 3), rounded(m.bytes_sent, 0), m.slowest_rank);
+      rounded(m.ms.step, 3), rounded(m.ms.data, 3), rounded(m.ms.data_read, 3),
+      rounded(m.ms.forward, 3), rounded(m.ms.backward, 3), rounded(m.ms.optimizer, 3),
+      rounded(m.ms.communication, 3), rounded(m.ms.exposed_communication, 3),
+      rounded(m.bytes_sent, 0), m.slowest_rank);
   for (int i = 0; i < kCategories; ++i) {
     line += fmt::format(R"("{}": {}, )", name_of(static_cast<Category>(i)), m.peak_bytes[i]);
   }
@@ -138,6 +139,17 @@ std::string json_line(const StepMetrics& m) {
          fmt::format(R"("total": {}}}, "peak_rank": {}, "memory_retries": {}, "elapsed_s": {}, )"
                      R"("time": "{}"}})",
                      m.peak_total, m.peak_rank, m.memory_retries, rounded(m.elapsed_s, 3), m.time);
+}
+
+std::string data_warning(const StepMetrics& m) {
+  constexpr double kShare = 0.2, kLeastMs = 5.0;
+  const StepMetrics::Times& ms = m.ms;
+  if (ms.data < kLeastMs || ms.data < kShare * ms.step) return "";
+  std::string text = fmt::format("data take {:.0f}% of a step: {:.1f} of {:.1f} ms",
+                                 100.0 * ms.data / ms.step, ms.data, ms.step);
+  if (2.0 * ms.data_read < ms.data) return text + ", most of it in making rows of tokens";
+  return text + fmt::format(", of which {:.1f} ms in reading {}", ms.data_read,
+                            m.slowest_file.empty() ? "files on another rank" : m.slowest_file);
 }
 
 std::string validation_line(const StepMetrics& m) {
@@ -192,6 +204,8 @@ const std::vector<MetricField>& metric_fields() {
        "Time of a step. Like every `*_ms`: the mean per step of the interval, on the "
        "rank with the largest."},
       {"data_ms", "Loading batches."},
+      {"data_read_ms",
+       "Reading token files, which is a part of loading. A GPU computes meanwhile."},
       {"forward_ms", "Forward passes."},
       {"backward_ms", "Backward passes."},
       {"optimizer_ms", "Gradient norm, clipping and update."},

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "runtime/check.h"
+#include "tools/train/prometheus.h"
+#include "tools/watch/unit_readings.h"
 
 namespace tessera {
 namespace {
@@ -11,14 +13,16 @@ constexpr double kMebibyte = 1024.0 * 1024.0;
 
 }  // namespace
 
-Reporter::Reporter(const TrainConfig& config, Clock::time_point start, std::int64_t continued_step)
+Reporter::Reporter(const TrainConfig& config, Clock::time_point start, std::int64_t continued_step,
+                   MetricsServer* server)
     : total_steps_(config.steps),
       folder_(config.dir),
       start_(start),
       file_(config.dir, continued_step),
       log_file_(config.dir),
       tensorboard_(config.dir, continued_step),
-      progress_(config.progress, config.steps) {}
+      progress_(config.progress, config.steps),
+      server_(server) {}
 
 void Reporter::introduce(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
@@ -35,12 +39,26 @@ void Reporter::event(const RunEvent& event) {
   file_.write(json_line(event, elapsed_s(), utc_now()));
 }
 
+void Reporter::watch(std::int64_t step, const nlohmann::ordered_json& readings) {
+  event({"watch", step, readings});
+  tensorboard_.add(step, watch_scalars(readings));
+  served_watch_ = prometheus_watch(readings);
+  serve();
+}
+
+void Reporter::serve() {
+  if (server_ != nullptr) server_->publish(served_line_ + served_watch_);
+}
+
 void Reporter::report(StepMetrics metrics) {
   metrics.elapsed_s = elapsed_s();
   metrics.time = utc_now();
   const std::string line = json_line(metrics);
   file_.write(line);
-  tensorboard_.add(metrics.step, tensorboard_scalars(nlohmann::json::parse(line)));
+  const nlohmann::json numbers = nlohmann::json::parse(line);
+  tensorboard_.add(metrics.step, tensorboard_scalars(numbers));
+  served_line_ = prometheus_text(numbers);
+  serve();
   if (last_.step == 0) log(log_heading(metrics, total_steps_));
   log(log_line(metrics, total_steps_));
   if (!metrics.val_losses.empty()) log(validation_line(metrics));

@@ -10,6 +10,7 @@
 #include "tools/train/events.h"
 #include "tools/train/log_file.h"
 #include "tools/train/metrics.h"
+#include "tools/train/metrics_server.h"
 #include "tools/train/progress.h"
 #include "tools/train/tensorboard.h"
 
@@ -20,11 +21,15 @@ class Reporter {
   using Clock = std::chrono::steady_clock;
 
   /// `continued_step`: the run goes on after this step; 0: it begins.
-  Reporter(const TrainConfig& config, Clock::time_point start, std::int64_t continued_step = 0);
+  /// `server`: null, or serves the metrics and outlives the reporter.
+  Reporter(const TrainConfig& config, Clock::time_point start, std::int64_t continued_step = 0,
+           MetricsServer* server = nullptr);
 
   void introduce(const std::vector<std::string>& lines);
   /// Writes a line of metrics.jsonl.
   void event(const RunEvent& event);
+  /// Writes the readings of a watched step (json_of) to metrics.jsonl and TensorBoard.
+  void watch(std::int64_t step, const nlohmann::ordered_json& readings);
   /// Writes and prints a line of metrics. Fills in its time and elapsed seconds.
   void report(StepMetrics metrics);
   /// Writes an event, all of the text to log.txt and TensorBoard, and prints a line of it. `number`
@@ -41,6 +46,7 @@ class Reporter {
 
  private:
   double elapsed_s() const;
+  void serve();
 
   std::int64_t total_steps_;
   std::filesystem::path folder_;
@@ -49,6 +55,9 @@ class Reporter {
   LogFile log_file_;
   TensorboardFile tensorboard_;
   Progress progress_;
+  MetricsServer* server_;
+  /// In Prometheus's format: the last line, and the last watched step.
+  std::string served_line_, served_watch_;
   StepMetrics last_;
   std::optional<float> best_val_loss_;
   std::int64_t best_step_ = 0;

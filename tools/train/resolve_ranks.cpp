@@ -41,6 +41,7 @@ void describe_to_sharding(ResolvedConfig& run) {
   check_key(run.config, "optimizer.groups",
             [&] { run.sharding.matrix_dtype = matrix_dtypes(run.config.optimizer, *model); });
   run.sharding.counters = shape.experts.layers * shape.experts.count;
+  run.sharding.watches = run.config.train.watch > 0;
   run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
   run.sharding.stage_counters = run.config.moe.balance == Balance::hf ? shape.experts.count : 0;
   run.sharding.activations = tokens_per_step(run.config.data) * shape.width;

@@ -76,6 +76,9 @@ void Runner::start_output() {
   const TrainConfig& train = config_.train;
   std::vector<CheckpointFolder> candidates;
   if (is_first()) {
+    if (train.metrics_port > 0) {
+      check_with_place(config_, [&] { server_.emplace(static_cast<int>(train.metrics_port)); });
+    }
     check_key(config_, "train.dir", [&] { folder_.emplace(train.dir); });
     candidates = resumable_checkpoints(config_);
   }
@@ -96,7 +99,8 @@ void Runner::start_output() {
     tokenizer_files_[kGenerationConfig] =
         generation_config(base.empty() ? base : model_folder(base), data_.stop);
   }
-  reporter_.emplace(train, Reporter::Clock::now(), continues ? position_.step : 0);
+  reporter_.emplace(train, Reporter::Clock::now(), continues ? position_.step : 0,
+                    server_ ? &*server_ : nullptr);
   checkpointer_.on_saved([this](std::int64_t step, const fs::path& path, double ms) {
     reporter_->event({"checkpoint", step, {{"path", path.string()}, {"ms", ms}}});
   });
@@ -239,6 +243,7 @@ void Runner::train_step() {
   stopped_ = result.stop;
   checkpointer_.poll();
   keep_spike(result);
+  if (reporter_ && !result.watch.empty()) reporter_->watch(step, json_of(result.watch));
   if (result.diverged) answer_divergence(result);
   if (position_.step != step) return;  // rolled back
   if (!result.diverged) skips_ = 0;
@@ -358,6 +363,9 @@ void Runner::report(std::int64_t step, const StepResult& result) {
   if (reporter_) {
     folder_->check_in_place();
     reporter_->report(metrics);
+    const std::string warning = data_warning(metrics);
+    if (!warning.empty() && !warned_of_data_) log("warning: " + warning);
+    warned_of_data_ |= !warning.empty();
     if (answers) {
       log(fmt::format("hellaswag {:.4f}: {} of {} questions", *metrics.hellaswag, right,
                       questions));

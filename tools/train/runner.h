@@ -99,9 +99,12 @@ class Runner {
   /// Steps skipped in a row, and rollbacks to the checkpoint of one step.
   int skips_ = 0;
   int rollbacks_ = 0;
+  /// The log has said that steps wait for data.
+  bool warned_of_data_ = false;
   std::int64_t rollback_step_ = -1;
 
   // Rank 0 alone has these:
+  std::optional<MetricsServer> server_;
   std::optional<RunFolder> folder_;
   std::optional<Reporter> reporter_;
   /// Lines from before the reporter was there.

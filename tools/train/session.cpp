@@ -107,6 +107,8 @@ void TrainingSession::check_graph() const {
             "the host reads the sizes of the experts' messages; set sharding.expert_parallel=1");
   refuse_if(config.sharding.check_replicas > 0,
             "the host compares the replicas within a step; set sharding.check_replicas=0");
+  refuse_if(config.train.watch > 0,
+            "the host prepares the readings of watched steps; set train.watch=0");
   refuse_if(config.train.profile.last > 0,
             "a graph has no spans to profile; leave train.profile out");
   refuse_if(run_.sharding.matrix_dtype != nullptr,
@@ -159,6 +161,9 @@ void TrainingSession::observe(std::int64_t step, const BatchSource& source,
 StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, bool stop) {
   const StepNumbers numbers = numbers_of(step, source);
   StepInputs inputs = inputs_of(step, source, stop);
+  const std::int64_t every = run_.config.train.watch;
+  watch_.reset();
+  if (every > 0 && step % every == 0) watch_.emplace(*strategy_, model_->units());
   GradientNorm norm;
   if (graphed_) {
     norm = graphed_->run(numbers, inputs, [this, &numbers](const StepInputs& places) {
@@ -177,6 +182,7 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
   const HostCopy<std::int64_t> words(norm.words());
   std::optional<HostCopy<float>> router_losses;
   if (routers != nullptr) router_losses.emplace(routers->router_losses());
+  if (watch_) watch_->copy_to_host();
   current_stream().synchronize();
   const std::vector<float> of_all_ranks = sums.values();
   const std::vector<std::int64_t> norm_words = words.values();
@@ -187,6 +193,8 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
       .learning_rate =
           learning_rate_at(schedule_of(run_.config.optimizer, run_.config.train.steps), step - 1),
       .stop = of_all_ranks.back() > 0.0f};
+  if (watch_) result.watch = watch_->readings(scale);
+  watch_.reset();
   world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   result.finite = finite;
@@ -217,6 +225,7 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
     check_replicas(*strategy_, world_, step);
   }
   update_parameters(sharded, numbers, sums.norm, sums.loss);
+  if (watch_) reduce_watch();
   return sums.norm;
 }
 
@@ -231,14 +240,19 @@ void TrainingSession::queue_passes(Step& sharded, const StepNumbers& numbers,
                          .loss_scale = numbers.loss_scale,
                          .in_stages = pipeline_ != nullptr});
   }
-  accumulate_gradients(sharded, numbers, inputs, losses_of(inputs));
+  {
+    std::optional<ActivationWatchScope> scope;
+    if (watch_) scope.emplace(watch_->activations());
+    accumulate_gradients(sharded, numbers, inputs, losses_of(inputs));
+  }
   if (routers != nullptr && !counts_choices_) routers->router_losses().zero();
 }
 
 TrainingSession::Sums TrainingSession::queue_sums(Step& sharded, const StepInputs& inputs) {
   Routers* const routers = model_->routers();
   const Tensor& sums = inputs.sums;
-  sum_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()});
+  reduce_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()},
+                    "loss");
   const Tensor loss = sum_in_tree(losses_of(inputs));
   if (routers != nullptr) sum_in_tree(routers->router_losses());
   return {.norm = sharded.gradient_norm(), .loss = loss};
@@ -249,7 +263,7 @@ void TrainingSession::finish_routers() const {
   std::vector<std::int64_t> own = routers.counts();
   if (!counts_choices_) std::fill(own.begin(), own.end(), 0);
   const Tensor counts = Tensor::from(own, {static_cast<std::int64_t>(own.size())});
-  sum_over_ranks({counts}, "expert counts");
+  reduce_over_ranks({counts}, "expert counts");
   const auto all = counts.to_vector<std::int64_t>();
   world_.raise_if_aborted();
   routers.finish_step(all);
@@ -260,8 +274,17 @@ void TrainingSession::update_parameters(Step& sharded, const StepNumbers& number
   const Tensor factor = Tensor::empty({1}, DType::f32);
   clip_factor(factor, norm, loss,
               {.max_norm = run_.config.optimizer.clip_norm, .loss_scale = numbers.loss_scale});
-  sharded.update([&] { optimizer_->step(numbers.learning_rates, factor); },
-                 Writes::masters_and_copies);
+  const auto write = [&] {
+    if (watch_) watch_->before_update();
+    optimizer_->step(numbers.learning_rates, factor);
+    if (watch_) watch_->after_update();
+  };
+  sharded.update(write, Writes::masters_and_copies);
+}
+
+void TrainingSession::reduce_watch() const {
+  reduce_over_ranks(watch_->sums(), "watch");
+  reduce_over_ranks(watch_->largest(), "watch", Reduction::maximum);
 }
 
 Batch TrainingSession::load_micro_batch(std::int64_t step, std::int64_t i,
@@ -356,9 +379,26 @@ float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
   }
   const auto share = static_cast<float>(total / static_cast<double>(all_targets));
   const Tensor mean = Tensor::from(std::vector{share}, {1});
-  sum_over_ranks({mean});
+  reduce_over_ranks({mean}, "loss");
   const float result = mean.item<float>();
   world_.raise_if_aborted();
+  return result;
+}
+
+TrainingSession::WatchedLoss TrainingSession::evaluate_watched(std::int64_t rows,
+                                                               const BatchSource& source) {
+  watch_.emplace(*strategy_, model_->units());
+  WatchedLoss result;
+  {
+    const ActivationWatchScope scope(watch_->activations());
+    result.loss = evaluate(rows, source);
+  }
+  reduce_watch();
+  watch_->copy_to_host();
+  current_stream().synchronize();
+  world_.raise_if_aborted();
+  result.readings = watch_->readings(/*loss_scale=*/1.0);
+  watch_.reset();
   return result;
 }
 
@@ -415,10 +455,11 @@ Tensor TrainingSession::sum_over_context(const Tensor& own) const {
   return sum_in_tree(all);
 }
 
-void TrainingSession::sum_over_ranks(const Tensors& values, std::string label) const {
+void TrainingSession::reduce_over_ranks(const Tensors& values, std::string label,
+                                        Reduction reduction) const {
   const Stream& stream = communication_stream();
   stream.wait(context().compute_stream().record());
-  wait_for_communication(world_.all_reduce(values, stream, std::move(label)));
+  wait_for_communication(world_.all_reduce(values, stream, std::move(label), reduction));
 }
 
 std::int64_t TrainingSession::rows_per_micro_batch() const {

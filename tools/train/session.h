@@ -31,6 +31,7 @@
 #include "tools/train/graphed_step.h"
 #include "tools/train/pipeline_passes.h"
 #include "tools/train/resolve.h"
+#include "tools/watch/step_watch.h"
 
 namespace tessera {
 
@@ -85,6 +86,8 @@ struct StepResult {
   /// of the whole step. A step that f16 skipped has no loads.
   std::optional<double> router_loss = {};
   ExpertLoads loads = {};
+  /// The readings of every unit, in a watched step (train.watch).
+  std::vector<UnitReadings> watch = {};
 };
 
 /// Every rank of `world`, which must outlive the session, makes one and makes the same calls.
@@ -115,6 +118,12 @@ class TrainingSession {
   /// The same for the averages of train.ema, and the weights of frozen parameters. All weights stay; a copy
   /// takes memory meanwhile.
   float evaluate_ema(std::int64_t rows, const BatchSource& source);
+  /// evaluate(), with the readings of every unit's activations.
+  struct WatchedLoss {
+    float loss = 0.0f;
+    std::vector<UnitReadings> readings;
+  };
+  WatchedLoss evaluate_watched(std::int64_t rows, const BatchSource& source);
   /// The number of right answers to all questions, on every rank.
   std::int64_t right_answers(const std::vector<Question>& questions);
 
@@ -164,7 +173,10 @@ class TrainingSession {
   /// The sum of a number [1] over the ranks that share out the tokens of rows.
   Tensor sum_over_context(const Tensor& own) const;
   /// In place.
-  void sum_over_ranks(const Tensors& values, std::string label = "loss") const;
+  void reduce_over_ranks(const Tensors& values, std::string label,
+                         Reduction reduction = Reduction::sum) const;
+  /// Combines the readings of all ranks.
+  void reduce_watch() const;
   /// Ends the routers' step with the counts of all ranks.
   void finish_routers() const;
   /// Clips and updates. If the norm or the loss is not finite, nothing changes.
@@ -190,6 +202,8 @@ class TrainingSession {
   std::optional<LossScaler> scaler_;
   /// With runtime.graph.
   std::optional<GraphedStep> graphed_;
+  /// During a watched step.
+  std::optional<StepWatch> watch_;
 };
 
 }  // namespace tessera

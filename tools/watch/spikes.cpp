@@ -30,10 +30,6 @@ Tensor column_of(const nlohmann::json& rows, const char* name, std::int64_t firs
   return Tensor::from(values, {count, static_cast<std::int64_t>(values.size()) / count});
 }
 
-Json finite_or_null(double value) {
-  return std::isfinite(value) ? Json(value) : Json();
-}
-
 Json rows_of(const KeptStep& step, const TokenLoader& loader, std::int64_t batch_size,
              const Tokenizer* tokenizer) {
   Json rows = Json::array();
@@ -72,7 +68,7 @@ std::string write_kept(const std::filesystem::path& file, const KeptStep& step,
                        const Tokenizer* tokenizer) {
   const Json kept = {{"step", step.step},
                      {"batch", step.batch},
-                     {"loss", std::isfinite(step.loss) ? Json(shortest(step.loss)) : Json()},
+                     {"loss", finite_or_null(step.loss)},
                      {"gradient_norm", finite_or_null(step.gradient_norm)},
                      {"mean_loss", step.mean_loss},
                      {"rows", rows_of(step, loader, batch_size, tokenizer)}};
