@@ -85,7 +85,7 @@ class Fuzzer:
                 if not data.endswith(whole) or b"chunked" in data or rng.random() < 0.05:
                     client.shutdown(socket.SHUT_WR)  # the server must not wait for more
                 return self.count(self.read(client))
-            except ConnectionError as error:
+            except OSError as error:
                 return self.count(type(error).__name__)
 
     @staticmethod
@@ -114,6 +114,21 @@ def resident(process):
         return next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmRSS"))
 
 
+def fuzz(fuzzer, process, seconds):
+    """The number of requests, the seconds, and the memory after a while and at the end."""
+    begin, seed, early = time.monotonic(), 0, None
+    with concurrent.futures.ThreadPoolExecutor(32) as clients:
+        while time.monotonic() - begin < seconds:
+            list(clients.map(fuzzer.send, range(seed, seed + 100)))
+            seed += 100
+            connection = http.client.HTTPConnection("127.0.0.1", fuzzer.port, timeout=90)
+            connection.request("GET", "/health")
+            assert connection.getresponse().status == 200
+            if early is None and time.monotonic() - begin > min(60, seconds / 4):
+                early = resident(process)
+    return seed, time.monotonic() - begin, early, resident(process)
+
+
 def main():
     program, model = sys.argv[1:3]
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 900
@@ -122,20 +137,14 @@ def main():
     line = process.stdout.readline()
     port = int(line.partition("http://")[2].partition(" ")[0].rpartition(":")[2])
     fuzzer = Fuzzer(port)
-    begin, seed, early = time.monotonic(), 0, None
-    with concurrent.futures.ThreadPoolExecutor(32) as clients:
-        while time.monotonic() - begin < seconds:
-            list(clients.map(fuzzer.send, range(seed, seed + 100)))
-            seed += 100
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
-            connection.request("GET", "/health")
-            assert connection.getresponse().status == 200
-            if early is None and time.monotonic() - begin > min(60, seconds / 4):
-                early = resident(process)
-    late = resident(process)
+    try:
+        seed, taken, early, late = fuzz(fuzzer, process, seconds)
+    except BaseException:
+        process.kill()
+        raise
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=120)
-    print(f"{seed} requests in {time.monotonic() - begin:.0f} s: {dict(fuzzer.counts)}")
+    print(f"{seed} requests in {taken:.0f} s: {dict(fuzzer.counts)}")
     print(f"memory: {early} MiB early, {late} MiB at the end; status {process.returncode}; {out.strip()}")
     sys.exit(process.returncode)
 

@@ -17,6 +17,48 @@ import planting
 # Faults of a file that the same tests may notice, by name: text that occurs in the file exactly once, and
 # what replaces it.
 FAULTS = {
+    ("tools/generate/growing_text.cpp", "text_batch"): {
+        "a prompt's score is that of the token before": (
+            "const std::int64_t rows = logits.size(0), first = read_ + 1 - rows;",
+            "const std::int64_t rows = logits.size(0), first = read_ + 2 - rows;"),
+        "a token is drawn before the prompt is read": (
+            "  if (read_ < size()) return std::nullopt;\n",
+            ""),
+    },
+    ("tools/serve/text_batch.cpp", "text_batch"): {
+        "a cancelled text keeps its row": (
+            "return text.cancelled();",
+            "return text.cancelled() && false;"),
+        "an error of a pass leaves its texts": (
+            "    running_.clear();\n",
+            ""),
+        "a text gets the first row of its pass": (
+            "    first = last;\n",
+            ""),
+    },
+    ("tools/serve/stop_text.cpp", "stop_text"): {
+        "a stop text in two pieces is missed": (
+            "open = std::max(open, open_stop(held_, stop));",
+            "open = std::max(open, std::size_t{0} * open_stop(held_, stop));"),
+        "a piece ends inside a character": (
+            "std::size_t open = open_character(held_);",
+            "std::size_t open = 0 * open_character(held_);"),
+    },
+    ("tools/serve/http_server.cpp", "serve"): {
+        "a long body is read": (
+            "if (!own.too_long) own.body",
+            "own.too_long = false;\n  own.body"),
+    },
+    ("tools/serve/completion_reply.cpp", "serve"): {
+        "the first token of an echo is left out": (
+            "  if (first) add(*first, Json(), Json());\n",
+            "  static_cast<void>(first);\n"),
+    },
+    ("tools/serve/server.cpp", "serve"): {
+        "all n texts have one seed": (
+            "seed + static_cast<std::uint64_t>(i)",
+            "seed + 0 * static_cast<std::uint64_t>(i)"),
+    },
     ("optim/adamw.cpp", "optimizer_dtypes"): {
         "the optimizer writes no copies": (
             "                       .copy = shard.copy,\n",
@@ -353,11 +395,10 @@ FAULTS = {
             "tokens_per_step(options.rows[i].config.data)",
             "tokens_per_step(options.rows[0].config.data)"),
     },
-    ("tools/generate/continuation.cpp", "generate"): {
+    ("tools/generate/growing_text.cpp", "generate"): {
         "a stop token is not among the ids": (
-            "    result_.ids.push_back(token);\n    stopped_ = options_.stop.contains(token);\n",
-            "    stopped_ = options_.stop.contains(token);\n"
-            "    if (!stopped_) result_.ids.push_back(token);\n"),
+            "  return stopped_ ? std::nullopt",
+            "  if (stopped_) ids_.pop_back();\n  return stopped_ ? std::nullopt"),
     },
     ("tools/generate/stop_tokens.cpp", "generate"): {
         "the model's own stop tokens are read from config.json only": (
