@@ -29,9 +29,6 @@ FAULTS = {
         "a cancelled text keeps its row": (
             "return text.cancelled();",
             "return text.cancelled() && false;"),
-        "an error of a pass leaves its texts": (
-            "    running_.clear();\n",
-            ""),
         "a text gets the first row of its pass": (
             "    first = last;\n",
             ""),

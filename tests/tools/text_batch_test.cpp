@@ -7,6 +7,7 @@
 
 #include "models/gpt2/model.h"
 #include "models/tokenizers/bytes.h"
+#include "models/tokenizers/chars.h"
 #include "sharding/strategy/strategy.h"
 #include "tests/support/rank.h"
 #include "tools/generate/continuation.h"
@@ -182,6 +183,23 @@ TEST_CASE("an error of a pass ends the texts that run, and the next ones run", "
   batch.run(tiny.model);
   CHECK(bad.all.finish == Finish::error);
   CHECK(good.all.tokens == 5);
+}
+
+TEST_CASE("a token without a text ends its own text only", "[cpu]") {
+  const test::Rank rank(1);
+  TinyModel tiny;
+  const auto tokenizer = CharTokenizer::from_characters({"a", "b"});
+  TextBatch batch(tokenizer, /*rows=*/2, /*queue=*/10);
+  Taken bad, good;
+  batch.submit(list_of(job_of({1}, 50, bad)));  // it may choose any of the model's 256 tokens
+  TextJob job = job_of({1}, 50, good);
+  job.growth.choices = 2;
+  batch.submit(list_of(std::move(job)));
+  batch.end();
+  batch.run(tiny.model);
+  CHECK(bad.all.finish == Finish::error);
+  CHECK(good.all.tokens == 50);
+  CHECK(good.all.text.size() == 50);
 }
 
 }  // namespace tessera

@@ -12,11 +12,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string text_of(const Tokenizer& tokenizer, std::int32_t token) {
+  const std::string spelling = tokenizer.spelling(token);
   // The model's vocabulary may be larger than the tokenizer's.
-  if (token >= tokenizer.vocab_size()) return "<" + std::to_string(token) + ">";
+  if (spelling.empty()) return "<" + std::to_string(token) + ">";
   const std::string text = tokenizer.decode(std::array{token});
   const bool whole = is_valid_utf8(text) && text.find("\uFFFD") == text.npos;
-  return whole ? text : repaired_utf8(tokenizer.spelling(token));
+  return whole ? text : repaired_utf8(spelling);
 }
 
 std::int64_t characters_in(std::string_view text) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/json.h"
+#include "tools/data/json_entries.h"
 #include "tools/serve/api_error.h"
 #include "tools/serve/request_fields.h"
 

@@ -3,16 +3,12 @@
 #include <utility>
 
 #include "runtime/json.h"
+#include "tools/data/json_entries.h"
 #include "tools/serve/api_error.h"
 
 namespace tessera {
 
 using nlohmann::json;
-
-std::string shown(const json& value) {
-  if (value.is_string()) return excerpt(value.get_ref<const std::string&>());
-  return value.is_primitive() ? value.dump() : excerpt(value.dump());
-}
 
 RequestFields::RequestFields(const json& object, std::string place)
     : object_(object), place_(std::move(place)) {

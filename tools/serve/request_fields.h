@@ -9,9 +9,6 @@
 
 namespace tessera {
 
-/// A value as a message shows it: at most about 60 bytes. Only texts and nested values have quotes.
-std::string shown(const nlohmann::json& value);
-
 /// Errors are ApiErrors of status 400 that name the field. A field that is null is absent.
 class RequestFields {
  public:

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "models/hugging_face.h"
+#include "models/tokenizers/utf8.h"
 #include "runtime/check.h"
 #include "runtime/json.h"
 #include "tools/serve/api_error.h"
@@ -124,19 +125,12 @@ std::string Server::models_json() const {
 
 void Server::complete(const std::string& body, bool chat, const Reply& reply) {
   const CompletionRequest request = read_completion_request(body, chat);
-  const std::string name = options_.model.string();
-  if (!request.model.empty() && request.model != name) {
-    throw ApiError(404,
-                   fmt::format("the model {} does not exist; this server has {}",
-                               excerpt(request.model), name),
-                   "model_not_found");
-  }
+  check_model(request);
   const std::vector<Prompt> prompts = encoded(request);
   const auto count = static_cast<std::int64_t>(prompts.size()) * request.n;
   check_request(count <= options_.queue, "the request asks for {} texts; at most {} may wait",
                 count, options_.queue);
   const std::uint64_t seed = request.seed ? *request.seed : random_seed();
-  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
   std::vector<TextJob> jobs;
   std::vector<TextExchange::Text> texts;
   std::int64_t prompt_tokens = 0;
@@ -144,24 +138,36 @@ void Server::complete(const std::string& body, bool chat, const Reply& reply) {
     prompt_tokens += static_cast<std::int64_t>(prompt.ids.size());
     for (std::int64_t i = 0; i < request.n; ++i) {
       jobs.push_back(job_for(request, prompt, seed + static_cast<std::uint64_t>(i)));
-      jobs.back().cancelled = cancelled;
       texts.push_back({.first_token = prompt.ids.front(), .prompt = prompt.text});
     }
   }
-  const ReplyHead head = {
-      .chat = chat,
-      .id = fmt::format("{}-{}{:06}", chat ? "chatcmpl" : "cmpl", id_, replies_++),
-      .created = seconds_since_1970(),
-      .model = name};
-  const auto exchange = std::make_shared<TextExchange>(*tokenizer_, request, head, std::move(texts),
-                                                       prompt_tokens, reply, cancelled);
+  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  const auto exchange = std::make_shared<TextExchange>(
+      *tokenizer_, request, new_head(chat), std::move(texts), prompt_tokens, reply, cancelled);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
+    jobs[i].cancelled = cancelled;
     jobs[i].deliver = [this, exchange, i](TextPart part) {
       http_.post(
           [exchange, i, part = std::move(part)]() mutable { exchange->add(i, std::move(part)); });
     };
   }
   submit(std::move(jobs));
+}
+
+void Server::check_model(const CompletionRequest& request) const {
+  const std::string name = options_.model.string();
+  if (request.model.empty() || request.model == name) return;
+  throw ApiError(
+      404,
+      fmt::format("the model {} does not exist; this server has {}", excerpt(request.model), name),
+      "model_not_found");
+}
+
+ReplyHead Server::new_head(bool chat) {
+  return {.chat = chat,
+          .id = fmt::format("{}-{}{:06}", chat ? "chatcmpl" : "cmpl", id_, replies_++),
+          .created = seconds_since_1970(),
+          .model = options_.model.string()};
 }
 
 void Server::submit(std::vector<TextJob> jobs) {
@@ -191,8 +197,9 @@ std::vector<Prompt> Server::encoded(const CompletionRequest& request) const try 
     }
     check_ids(prompt.ids, vocab_size_);
     check_fits(request, prompt.ids.size());
+    // Every id must have a text.
+    if (!is_text) prompt.text = repaired_utf8(tokenizer_->decode(prompt.ids));
     if (!request.echo) prompt.text.clear();
-    if (request.echo && !is_text) prompt.text = tokenizer_->decode(prompt.ids);
   }
   return prompts;
 } catch (const ApiError&) {

@@ -63,6 +63,9 @@ class Server {
   std::string health_json() const;
   std::string models_json() const;
   void complete(const std::string& body, bool chat, const Reply& reply);
+  /// Raises ApiError of status 404 if the request names another model.
+  void check_model(const CompletionRequest& request) const;
+  ReplyHead new_head(bool chat);
   /// Raises ApiError of status 429 or 503 if the batch takes no more texts.
   void submit(std::vector<TextJob> jobs);
   /// The prompts as tokens. Raises ApiError if one does not fit into the context.

@@ -3,6 +3,8 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/error.h"
+
 namespace tessera {
 
 TextBatch::TextBatch(const Tokenizer& tokenizer, std::int64_t rows, std::int64_t queue)
@@ -67,7 +69,6 @@ void TextBatch::step(LanguageModel& model) {
     read_on(model);
   } catch (const std::exception& error) {
     for (RunningText& text : running_) text.fail(error.what());
-    running_.clear();
   }
 }
 
@@ -92,7 +93,11 @@ void TextBatch::read_on(LanguageModel& model) {
   std::int64_t first = 0;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const std::int64_t last = first + sequences[i].rows;
-    texts[i]->add(logits.slice(first, last));
+    try {
+      texts[i]->add(logits.slice(first, last));
+    } catch (const Error& error) {  // a token without a text
+      texts[i]->fail(error.what());
+    }
     first = last;
   }
 }

@@ -41,7 +41,7 @@ class TextBatch {
   };
   Load load() const;
 
-  /// Continues texts until end(). An error of a pass ends the texts that run, and the next ones begin.
+  /// Continues texts until end(). An error ends the text that it is about, or all texts of the pass.
   void run(LanguageModel& model);
 
  private:

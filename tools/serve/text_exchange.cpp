@@ -28,6 +28,7 @@ TextExchange::TextExchange(const Tokenizer& tokenizer, const CompletionRequest& 
 void TextExchange::add(std::size_t index, TextPart part) {
   if (*cancelled_) return;
   if (part.finish == Finish::error) return fail(part.message);
+  if (!has_scores_) part.scores.clear();
   TextPart& all = texts_[index].parts;
   all.tokens = part.tokens;
   all.finish = part.finish;

@@ -33,6 +33,7 @@ void RunningText::deliver_end() {
 }
 
 void RunningText::fail(const std::string& message) {
+  failed_ = true;
   job_.deliver({.finish = Finish::error, .tokens = growing_.new_tokens(), .message = message});
 }
 

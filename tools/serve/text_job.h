@@ -51,12 +51,13 @@ class RunningText {
   RunningText(const Tokenizer& tokenizer, const TransformerShape& shape, TextJob job);
 
   bool cancelled() const { return *job_.cancelled; }
-  bool finished() const { return growing_.finished() || stop_.stopped(); }
+  bool finished() const { return failed_ || growing_.finished() || stop_.stopped(); }
   GrowingText& growing() { return growing_; }
   /// Takes the logits of the tokens that the model has read, and delivers what they add.
   void add(const Tensor& logits);
   /// Delivers the last part of a text that needs no pass: its parts are empty.
   void deliver_end();
+  /// Ends the text with an error.
   void fail(const std::string& message);
 
  private:
@@ -65,6 +66,7 @@ class RunningText {
   TextStream stream_;
   StopText stop_;
   std::size_t delivered_ = 0;  // scores
+  bool failed_ = false;
 };
 
 }  // namespace tessera
