@@ -60,7 +60,8 @@ def body_of(rng):
 def head_of(rng, body):
     method = rng.choice(["POST"] * 12 + ["GET", "PUT", "HEAD", "\x00"])
     length = len(body) if rng.random() < 0.95 else rng.choice([0, 1, len(body) + 5, 1 << 40, -1])
-    more = rng.choice([""] * 8 + ["Expect: 100-continue\r\n", "Transfer-Encoding: chunked\r\n", "X: " + "y" * 70000 + "\r\n", "no colon\r\n"])
+    more = rng.choice([""] * 8 + ["Expect: 100-continue\r\n", "Transfer-Encoding: chunked\r\n", "no colon\r\n",
+                                  "X: " + "y" * 70000 + "\r\n"])
     return f"{method} {rng.choice(PATHS)} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{more}Content-Length: {length}\r\n\r\n".encode()
 
 

@@ -65,7 +65,8 @@ void RequestFields::refuse_unless(const std::string& name, const json& neutral) 
 
 void RequestFields::finish() const {
   for (const auto& [name, value] : object_.items()) {
-    check_request(read_.contains(name), "{} has the unknown field {}", place_, excerpt(name));
+    check_request(value.is_null() || read_.contains(name), "{} has the unknown field {}", place_,
+                  excerpt(name));
   }
 }
 
