@@ -43,7 +43,7 @@ RUN cmake --preset cuda -D TESSERA_TESTS=OFF \
 FROM debian:12-slim AS libraries
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends \
-      ca-certificates libfmt9 libopenmpi3 libpcre2-8-0 \
+      ca-certificates libevent-core-2.1-7 libevent-extra-2.1-7 libfmt9 libopenmpi3 libpcre2-8-0 \
       libutf8proc2 libyaml-cpp0.7 libzstd1 openmpi-bin zlib1g \
  && rm -rf /var/lib/apt/lists/*
 # A container's user is often root, and mpirun asks for these two.

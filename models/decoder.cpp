@@ -203,14 +203,22 @@ JoinedTokens join(std::span<const NewTokens> sequences) {
   return {ids.reshape({1, count}), Tensor::from(positions, {1, count}), ends};
 }
 
-/// The rows of x [1, n, channels] before these ends.
-Tensor rows_before(const std::vector<std::int64_t>& ends, const Tensor& x) {
+std::int64_t logit_rows(std::span<const NewTokens> sequences) {
+  std::int64_t rows = 0;
+  for (const NewTokens& sequence : sequences) rows += sequence.rows;
+  return rows;
+}
+
+/// The rows of x [1, n, channels] that get logits.
+Tensor chosen_rows(std::span<const NewTokens> sequences, const std::vector<std::int64_t>& ends,
+                   const Tensor& x) {
   const Tensor rows = x.reshape({x.size(1), x.size(2)});
-  const auto count = static_cast<std::int64_t>(ends.size());
-  const Tensor chosen = Tensor::empty({count, x.size(2)}, x.dtype());
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t end = ends[static_cast<std::size_t>(i)];
-    chosen.slice(i, i + 1).copy_from(rows.slice(end - 1, end));
+  const Tensor chosen = Tensor::empty({logit_rows(sequences), x.size(2)}, x.dtype());
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const std::int64_t count = sequences[i].rows;
+    chosen.slice(first, first + count).copy_from(rows.slice(ends[i] - count, ends[i]));
+    first += count;
   }
   return chosen;
 }
@@ -376,14 +384,15 @@ Tensor Decoder::next_logits(std::span<const NewTokens> sequences) {
   Pass pass{.document_positions = joined.positions};
   for (const NewTokens& sequence : sequences) {
     const std::int64_t tokens = sequence.tokens.numel();
+    check(sequence.rows >= 1 && sequence.rows <= tokens, "logits of {} of {} new tokens",
+          sequence.rows, tokens);
     pass.sequences.push_back(placed({.cache = sequence.cache, .tokens = tokens},
                                     sequence.tokens.reshape({1, tokens}), Tensor()));
   }
   const bool single = sequences.size() == 1;
   Variable x = whole(trunk(joined.ids, single ? pass.sequences.front() : pass), joined.ids);
-  if (x.defined()) x = Variable(rows_before(joined.ends, x.data()));
-  const auto count = static_cast<std::int64_t>(sequences.size());
-  return from_head(x, {count, shape_.vocab_size}, /*wide=*/true,
+  if (x.defined()) x = Variable(chosen_rows(sequences, joined.ends, x.data()));
+  return from_head(x, {logit_rows(sequences), shape_.vocab_size}, /*wide=*/true,
                    [&](const Variable& h) { return Variable(wide_logits(h)); })
       .data();
 }

@@ -26,6 +26,8 @@ using MakeAdapter = std::function<std::shared_ptr<const Adapter>(const Parameter
 struct NewTokens {
   Tensor tokens;  // i32 [n], at least one
   KeyValueCache* cache = nullptr;
+  /// So many of the last tokens get logits, 1 to n.
+  std::int64_t rows = 1;
 };
 
 /// Parts of a model, [first, last): the embedding is part 0, then come the blocks, and the head is the last. Tied or
@@ -67,8 +69,8 @@ class LanguageModel : public Module {
   /// the model computes in: that of the parameters' windows.
   virtual Variable logits(const Tensor& inputs, const Tensor& document_starts = Tensor()) = 0;
 
-  /// Logits [S, V] of the token after each sequence's new tokens, which follow those of its cache;
-  /// the caches grow by them. They are f32 in every compute dtype (f64 for f64). No gradients. A
+  /// Logits [rows of all sequences, V] of the tokens after each sequence's last new tokens, which follow
+  /// those of its cache; the caches grow by them. They are f32 in every compute dtype (f64 for f64). No gradients. A
   /// sequence has the logits that it has alone. Raises Error if a cache would exceed the context.
   virtual Tensor next_logits(std::span<const NewTokens> sequences) = 0;
   /// One sequence's logits [V].

@@ -9,7 +9,7 @@ packages=(
   # Tests and benchmarks load it. Where other variants are installed too, Debian's alternatives prefer this one.
   libopenblas0-pthread
   libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev
-  zlib1g-dev libzstd-dev
+  zlib1g-dev libzstd-dev libevent-dev
   libopenmpi-dev openmpi-bin iproute2 procps
   catch2 libeigen3-dev clang-format-14
   "$@"

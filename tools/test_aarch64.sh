@@ -24,7 +24,7 @@ fill_sysroot() {
   apt-get "${own[@]}" update
   apt-get "${own[@]}" install --yes --no-install-recommends --download-only libc6-dev \
     libopenblas0-pthread libfmt-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libpcre2-dev \
-    libutf8proc-dev zlib1g-dev libzstd-dev catch2 libeigen3-dev
+    libutf8proc-dev zlib1g-dev libzstd-dev libevent-dev catch2 libeigen3-dev
   for file in "$room.apt"/archives/*.deb; do dpkg-deb --extract "$file" "$room"; done
   # Debian's alternatives would make these links.
   links=$room/usr/lib/aarch64-linux-gnu

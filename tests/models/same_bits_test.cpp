@@ -152,30 +152,33 @@ TEST_CASE("a token's log-probability has the training forward's bits in any batc
   std::vector<KeyValueCache> caches(kSequences, KeyValueCache(whole.model->shape()));
   std::mt19937 random(11);
   for (bool all_fed = false; !all_fed;) {
-    // Some of the sequences, in any order, with any number of tokens each.
+    // Some of the sequences, in any order, with any number of tokens and rows of logits each.
     std::vector<std::size_t> order = {0, 1, 2, 3};
     std::shuffle(order.begin(), order.end(), random);
     order.resize(1 + random() % kSequences);
     std::vector<NewTokens> sequences;
-    std::vector<std::size_t> last;  // of targets
+    std::vector<std::size_t> places;  // of targets
     for (const std::size_t i : order) {
       const std::int64_t first = caches[i].length;
       const auto wanted = static_cast<std::int64_t>(random() % 3 == 0 ? 1 + random() % 40 : 1);
       const std::int64_t end = std::min(kRowTokens, first + wanted);
       if (first == end) continue;
       const auto row = static_cast<std::int64_t>(i);
+      const auto rows = static_cast<std::int64_t>(1 + random() % (end - first));
       sequences.push_back(
-          {inputs.slice(row, row + 1).reshape({kRowTokens}).slice(first, end), &caches[i]});
-      last.push_back(static_cast<std::size_t>(row * kRowTokens + end - 1));
+          {inputs.slice(row, row + 1).reshape({kRowTokens}).slice(first, end), &caches[i], rows});
+      for (std::int64_t place = end - rows; place < end; ++place) {
+        places.push_back(static_cast<std::size_t>(row * kRowTokens + place));
+      }
     }
     if (!sequences.empty()) {
       const Tensor logits = fresh.model->next_logits(sequences);
-      REQUIRE(logits.size(0) == static_cast<std::int64_t>(sequences.size()));
-      for (std::size_t i = 0; i < sequences.size(); ++i) {
+      REQUIRE(logits.size(0) == static_cast<std::int64_t>(places.size()));
+      for (std::size_t i = 0; i < places.size(); ++i) {
         const auto row = static_cast<std::int64_t>(i);
-        const std::int32_t target = targets.to_vector<std::int32_t>()[last[i]];
-        CAPTURE(last[i], sequences.size());
-        CHECK(by_logits(logits.slice(row, row + 1), target) == expected[last[i]]);
+        const std::int32_t target = targets.to_vector<std::int32_t>()[places[i]];
+        CAPTURE(places[i], sequences.size());
+        CHECK(by_logits(logits.slice(row, row + 1), target) == expected[places[i]]);
       }
     }
     all_fed = std::all_of(caches.begin(), caches.end(),
@@ -242,6 +245,9 @@ TEST_CASE("a batch with a sequence beyond the context is refused, and no cache g
   CHECK(one.length == 0);
   CHECK_THROWS_WITH(whole.model->next_logits(std::span<const NewTokens>()),
                     Catch::Contains("no sequence"));
+  const std::vector<NewTokens> more_rows = {{few, &one, 4}};
+  CHECK_THROWS_WITH(whole.model->next_logits(more_rows),
+                    Catch::Contains("logits of 4 of 3 new tokens"));
 }
 
 }  // namespace tessera

@@ -423,11 +423,10 @@ FAULTS = {
             "tokens_per_step(options.rows[i].config.data)",
             "tokens_per_step(options.rows[0].config.data)"),
     },
-    ("tools/generate/continuation.cpp", "generate"): {
+    ("tools/generate/growing_text.cpp", "generate"): {
         "a stop token is not among the ids": (
-            "    result_.ids.push_back(token);\n    stopped_ = options_.stop.contains(token);\n",
-            "    stopped_ = options_.stop.contains(token);\n"
-            "    if (!stopped_) result_.ids.push_back(token);\n"),
+            "  return stopped_ ? std::nullopt",
+            "  if (stopped_) ids_.pop_back();\n  return stopped_ ? std::nullopt"),
     },
     ("tools/generate/stop_tokens.cpp", "generate"): {
         "the model's own stop tokens are read from config.json only": (

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "tools/generate/growing_text.h"
 #include "tools/generate/prompts.h"
 
 namespace tessera {
@@ -37,42 +38,20 @@ class Continuation {
     seen_ = count;
     return {tokens, &cache_};
   }
-
-  /// Chooses the next token by its logits [1, V]. Returns it unless it is a stop token.
-  std::optional<std::int32_t> add_token(const Tensor& logits) {
-    const std::vector<float> values = logits.to_vector<float>();
-    // Ids beyond the tokenizer's have no text.
-    const auto choices =
-        static_cast<std::size_t>(options_.choices > 0 ? options_.choices : logits.size(1));
-    const auto token = static_cast<std::int32_t>(
-        sample(std::span(values).first(choices), options_.sampling,
-               RandomStream(options_.seed, "sampling"), static_cast<std::uint64_t>(new_tokens())));
-    result_.log_probabilities.push_back(
-        log_probabilities_of(logits, Tensor::from(std::vector{token}, {1})).item<float>());
-    result_.ids.push_back(token);
-    stopped_ = options_.stop.contains(token);
-    return stopped_ ? std::nullopt : std::optional(token);
-  }
-
- private:
-  std::int64_t new_tokens() const {
-    return static_cast<std::int64_t>(result_.log_probabilities.size());
-  }
-
-  const ContinueOptions& options_;
-  std::int64_t context_;
-  Generated result_;
-  KeyValueCache cache_;
-  std::int64_t seen_ = 0;
-  bool stopped_ = false;
-};
+  return result;
+}
 
 /// Continues the prompts from number `first` on at the same time, and adds the results.
 void continue_together(LanguageModel& model, std::span<const std::vector<std::int32_t>> prompts,
                        std::size_t first, const ContinueOptions& options,
                        const ContinueCalls& calls, std::vector<Generated>& results) {
-  std::vector<Continuation> texts;
-  for (const auto& prompt : prompts) texts.emplace_back(options, model.shape(), prompt);
+  const GrowthOptions growth = {.sampling = options.sampling,
+                                .tokens = options.tokens,
+                                .seed = options.seed,
+                                .stop = options.stop,
+                                .choices = options.choices};
+  std::vector<GrowingText> texts;
+  for (const auto& prompt : prompts) texts.emplace_back(growth, model.shape(), prompt);
   const auto finish = [&](std::size_t i) {
     if (calls.finished) calls.finished(first + i);
   };
@@ -82,11 +61,11 @@ void continue_together(LanguageModel& model, std::span<const std::vector<std::in
   }
   while (!growing.empty()) {
     std::vector<NewTokens> sequences;
-    for (const std::size_t i : growing) sequences.push_back(texts[i].next());
+    for (const std::size_t i : growing) sequences.push_back(texts[i].read());
     const Tensor logits = model.next_logits(sequences);
     std::int64_t row = 0;
     for (const std::size_t i : growing) {
-      const auto token = texts[i].add_token(logits.slice(row, row + 1));
+      const auto token = texts[i].add(logits.slice(row, row + 1));
       if (token && calls.token) calls.token(first + i, *token);
       if (token && calls.ends && calls.ends(first + i, *token)) texts[i].stop();
       if (texts[i].finished()) finish(i);
@@ -94,7 +73,7 @@ void continue_together(LanguageModel& model, std::span<const std::vector<std::in
     }
     std::erase_if(growing, [&](std::size_t i) { return texts[i].finished(); });
   }
-  for (const Continuation& text : texts) results.push_back(text.result());
+  for (const GrowingText& text : texts) results.push_back(result_of(text));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ void add_selftest(Command& app);
 void add_encode(Command& app);
 void add_generate(Command& app);
 void add_score(Command& app);
+void add_serve(Command& app);
 void add_eval(Command& app);
 void add_export(Command& app);
 void add_checkpoint(Command& app);

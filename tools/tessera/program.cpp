@@ -14,6 +14,7 @@ void add_commands(Command& app) {
   add_encode(app);
   add_generate(app);
   add_score(app);
+  add_serve(app);
   add_eval(app);
   add_export(app);
   add_checkpoint(app);
