@@ -57,7 +57,7 @@ Total total_loss(LanguageModel& model, const TokenLoader& loader) {
   Total total;
   for (std::int64_t first = 0; first < loader.samples(); first += at_a_time) {
     const std::int64_t rows = std::min(at_a_time, loader.samples() - first);
-    const std::int64_t targets = loader.valid_targets(0, first, rows, loader.samples());
+    const std::int64_t targets = loader.loss_terms(0, first, rows, loader.samples());
     if (targets == 0) continue;
     const Batch batch = loader.load(0, first, rows, loader.samples());
     const Variable loss =
