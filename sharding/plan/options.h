@@ -149,6 +149,8 @@ struct ShardingOptions {
   /// How many integers the ranks add up once per step, in addition to the norm and the loss. A
   /// mixture of experts has one for each expert of each layer.
   std::int64_t counters = 0;
+  /// Numbers of a loss that the ranks add up: itself, and means that belong to it.
+  std::int64_t loss_numbers = 1;
   /// Elements of the residual stream of a step's whole batch, which travel between stages.
   std::int64_t activations = 0;
   /// Counts of experts that travel between stages next to each message; 0: none. A balance of the loads of a

@@ -333,6 +333,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .prefetch_in_forward = options.prefetch_in_forward,
             .prefetch_in_backward = options.prefetch_in_backward,
             .counters = options.counters,
+            .loss_numbers = options.loss_numbers,
             .context_ranks = options.context_parallel,
             .token_leaves = token_leaves_of(options),
             .key_exchange = options.key_exchange};

@@ -115,8 +115,9 @@ struct Plan {
   int live_gathers = 2;
   bool prefetch_in_forward = true;
   bool prefetch_in_backward = true;
-  /// As ShardingOptions::counters.
+  /// As in ShardingOptions.
   std::int64_t counters = 0;
+  std::int64_t loss_numbers = 1;
 
   /// The ranks that compute different rows of a batch, and the place of `rank` among them.
   int batch_ranks() const { return mesh.size_along(batch_axes(mesh)); }

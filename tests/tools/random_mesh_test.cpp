@@ -78,7 +78,7 @@ struct Case {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
         "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, groups {}, ema {}, "
-        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {}",
+        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {}, {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
@@ -92,7 +92,8 @@ struct Case {
         documents ? " documents"
         : mixture ? " mixture"
                   : "",
-        config.adapter.rank, config.adapter.dropout, config.adapter.targets);
+        config.adapter.rank, config.adapter.dropout, config.adapter.targets,
+        enum_name(config.train.objective));
   }
 };
 
@@ -227,6 +228,11 @@ Case draw(std::uint64_t number) {
       config.adapter.targets = preset == "gpt2-mini" ? "c_attn,*.1.mlp.*" : "q_proj,v_proj,*.1.*";
   }
   drawn.mixture = !drawn.documents && draws.coin();
+  if (drawn.documents && !grid && mesh.context_parallel == 1) {
+    config.train.objective =
+        draws.one_of({Objective::next_token, Objective::dpo, Objective::ipo, Objective::simpo});
+    if (compares_pairs(config.train.objective)) config.data.rows = RowKind::packed;
+  }
   return drawn;
 }
 
@@ -253,6 +259,9 @@ TrainedSession train(const Case& drawn, test::Steps steps) {
   if (drawn.documents) {
     steps.source = test::two_documents(kLength, kVocabulary,
                                        [](std::int64_t row) { return 5 + 9 * (row % 3); });
+    if (compares_pairs(drawn.config.train.objective)) {
+      steps.source = test::two_answers(*steps.source);
+    }
   }
   if (drawn.mixture) steps.source = batches_of(mixed_rows(), /*first_step=*/0, kRows);
   return test::train_session(drawn.config, drawn.ranks(), steps);

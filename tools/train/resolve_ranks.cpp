@@ -6,6 +6,7 @@
 #include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
 #include "tools/train/parameter_groups.h"
+#include "tools/train/preferences.h"
 
 namespace tessera {
 namespace {
@@ -41,6 +42,7 @@ void describe_to_sharding(ResolvedConfig& run) {
   check_key(run.config, "optimizer.groups",
             [&] { run.sharding.matrix_dtype = matrix_dtypes(run.config.optimizer, *model); });
   run.sharding.counters = shape.experts.layers * shape.experts.count;
+  run.sharding.loss_numbers = 1 + numbers_behind_loss(run.config.train.objective);
   run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
   run.sharding.stage_counters = run.config.moe.balance == Balance::hf ? shape.experts.count : 0;
   run.sharding.activations = tokens_per_step(run.config.data) * shape.width;
