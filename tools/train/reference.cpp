@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "models/hugging_face.h"
@@ -100,8 +101,8 @@ std::vector<fs::path> write_references(const Config& config) {
     run = resolve(with_batch_size(config, planned_ranks(options)));
     check_ranks(*run, planned_ranks(options));
     for (const fs::path& path : paths_of(run->config.data)) {
-      files.push_back(reference_file_of(path));
       sources.push_back(open_rows(path, *run, SampleOrder::sequential));
+      files.push_back(reference_file_of(path));
     }
   });
   run_world(options, [&](Communicator& world) {
