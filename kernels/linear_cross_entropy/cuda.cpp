@@ -101,7 +101,7 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
   const CategoryScope scope(Category::workspace);
   const StepValue<float> scale = loss_factor(loss_scale);
   const std::int64_t tokens = x.size(0), classes = weight.size(0);
-  const bool by_rows = loss.shape() == Shape{tokens};
+  const bool by_rows = loss.numel() != 1;
   const Tensor losses = by_rows ? loss : Tensor::empty({tokens}, DType::f32);
   const Tensor workspace = Tensor::empty({std::min(chunk, tokens), padded(classes)}, x.dtype());
   if (tokens == 0 && dweight.defined() && accumulate_dweight == Accumulate::no) dweight.zero();

@@ -174,7 +174,7 @@ void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, do
                      int ignore_index) {
   const CategoryScope scope(Category::workspace);
   const std::int64_t rows = targets.numel();
-  const bool by_rows = loss.shape() == targets.shape();
+  const bool by_rows = loss.numel() != 1;
   const Tensor losses = by_rows ? loss : Tensor::empty({rows}, DType::f32);
   if (rows > 0) {
     gpu::launch(losses_kernel, dim3(gpu::blocks_for(rows, gpu::kThreads, INT32_MAX)),
