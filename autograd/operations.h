@@ -9,6 +9,7 @@
 
 #include "autograd/joined_parameters.h"
 #include "autograd/parameter.h"
+#include "autograd/row_objective.h"
 #include "autograd/variable.h"
 // These five operations have the names of their kernels. Each op.h takes the type of the kernel's
 // name, so it comes before the operation that overloads the name.
@@ -135,9 +136,14 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
 /// FurtherUse::yes: `embedding` of the weight gets its gradient later in the same pass, as where both ends
 /// of a model are tied. With leaves of tokens (context_axis.h) it then adds to each of them.
 enum class FurtherUse { no, yes };
+
+/// With an `objective` its loss takes the place of the scaled sum, and loss_scale is up to it. The logits are
+/// then computed twice, because its factors need the cross-entropies of all rows. Raises Error then if
+/// there are leaves of tokens.
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index = kIgnoreIndex,
                               std::int64_t chunk = kAutomaticChunk,
-                              FurtherUse further_use = FurtherUse::no);
+                              FurtherUse further_use = FurtherUse::no,
+                              const RowObjective& objective = {});
 
 }  // namespace tessera

@@ -331,14 +331,15 @@ Variable Decoder::from_head(const Variable& x, const Shape& shape, bool wide,
 }
 
 Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
-                       bool training, const Tensor& document_starts) {
+                       bool training, const Tensor& document_starts,
+                       const RowObjective& objective) {
   return loss_of_stage({0, parts()}, Variable(), inputs, targets, loss_scale, training,
-                       document_starts);
+                       document_starts, objective);
 }
 
 Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,
                                 const Tensor& targets, double loss_scale, bool training,
-                                const Tensor& document_starts) {
+                                const Tensor& document_starts, const RowObjective& objective) {
   check(0 <= stage.first && stage.first < stage.last && stage.last <= parts(),
         "a stage has the parts {} to {}, and the model has {}", stage.first, stage.last, parts());
   check(x.defined() == (stage.first > 0),
@@ -352,11 +353,11 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
       trunk(stage, x, inputs, placed({.training = training}, inputs, document_starts));
   if (counts) routers_->finish_forward();
   if (stage.last < parts()) return y;
-  const bool tied = head_unit().at_both_ends();
+  const auto further_use = head_unit().at_both_ends() ? FurtherUse::yes : FurtherUse::no;
   return head_unit().run_once(
       [&](const Variable& h) {
         return linear_cross_entropy(final_norm(h), head_weight(), targets, loss_scale, kIgnoreIndex,
-                                    kAutomaticChunk, tied ? FurtherUse::yes : FurtherUse::no);
+                                    kAutomaticChunk, further_use, objective);
       },
       y);
 }

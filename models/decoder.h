@@ -82,10 +82,11 @@ class Decoder : public LanguageModel {
   const Units& units() const final { return units_; }
   void add_adapters(const MakeAdapter& make) final;
   Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale, bool training,
-                const Tensor& document_starts = Tensor()) final;
+                const Tensor& document_starts = Tensor(), const RowObjective& objective = {}) final;
   Variable loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,
                          const Tensor& targets, double loss_scale, bool training,
-                         const Tensor& document_starts = Tensor()) final;
+                         const Tensor& document_starts = Tensor(),
+                         const RowObjective& objective = {}) final;
   Variable logits(const Tensor& inputs, const Tensor& document_starts = Tensor()) final;
   using LanguageModel::next_logits;
   Tensor next_logits(std::span<const NewTokens> sequences) final;

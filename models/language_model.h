@@ -9,6 +9,7 @@
 
 #include "autograd/adapter.h"
 #include "autograd/module.h"
+#include "autograd/row_objective.h"
 #include "autograd/unit.h"
 #include "autograd/variable.h"
 #include "models/key_value_cache.h"
@@ -54,16 +55,19 @@ class LanguageModel : public Module {
   /// Backward must start from this variable. Raises Error if T exceeds the context.
   ///
   /// `document_starts` (i32 [B, T], models/documents.h) tells documents in a row apart; undefined: a
-  /// row is one document.
+  /// row is one document. With an `objective` of the tokens' cross-entropies the loss is that of the
+  /// objective (autograd/operations.h).
   virtual Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
-                        bool training, const Tensor& document_starts = Tensor()) = 0;
+                        bool training, const Tensor& document_starts = Tensor(),
+                        const RowObjective& objective = {}) = 0;
 
   /// The parts of loss() that one rank of a pipeline computes. `x` is the residual stream [B, T, width] before them,
   /// undefined before the embedding. Returns the residual stream behind them, or behind the head the loss.
   /// Routers count, and add the losses of, the blocks of the stage.
   virtual Variable loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,
                                  const Tensor& targets, double loss_scale, bool training,
-                                 const Tensor& document_starts = Tensor()) = 0;
+                                 const Tensor& document_starts = Tensor(),
+                                 const RowObjective& objective = {}) = 0;
 
   /// Logits [B, T, V] of predicting the next token after each of inputs [B, T], in the dtype that
   /// the model computes in: that of the parameters' windows.

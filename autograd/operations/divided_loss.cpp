@@ -90,12 +90,12 @@ class Head {
   }
 
   /// Turns each part's logits into their gradients, in the dtype of the weight.
-  void differentiate(std::vector<Tensor>& logits, const Tensor& statistics,
-                     const Tensor& targets) const {
+  void differentiate(std::vector<Tensor>& logits, const Tensor& statistics, const Tensor& targets,
+                     const Tensor& factors) const {
     for (std::size_t i = 0; i < classes_.size(); ++i) {
       if (classes_[i].count == 0) continue;
       vocabulary_gradient(logits[i], logits[i], statistics, targets, classes_[i].first_class,
-                          loss_scale_, ignore_index_);
+                          loss_scale_, ignore_index_, factors);
       if (logits[i].dtype() == weight_.dtype() || weight_.dtype() == DType::f64) continue;
       const Tensor rounded = workspace(logits[i].shape(), weight_.dtype());
       cast(rounded, logits[i]);
@@ -159,8 +159,9 @@ class Head {
 
 void divided_cross_entropy(Out loss, const HeadGradients& gradients, const Tensor& x,
                            const Parameter& weight, const Tensor& targets, double loss_scale,
-                           int ignore_index, std::int64_t chunk) {
+                           int ignore_index, std::int64_t chunk, const Tensor& factors) {
   const Head head(weight, loss_scale, ignore_index);
+  const bool by_rows = loss.shape() == targets.shape();
   const Tensor of_chunk = activation({1}, loss.dtype());
   if (chunk == kAutomaticChunk) {
     chunk = x.device().is_cpu() ? cpu::kCrossEntropyChunk : cuda::kCrossEntropyChunk;
@@ -171,10 +172,12 @@ void divided_cross_entropy(Out loss, const HeadGradients& gradients, const Tenso
     const Tensor rows = x.slice(first, last), targets_of = targets.slice(first, last);
     std::vector<Tensor> logits = head.logits(rows);
     const Tensor statistics = head.statistics(logits, targets_of);
-    head.loss(first == 0 ? loss : of_chunk, statistics, targets_of);
-    if (first > 0) add(loss, loss, of_chunk);
+    const Tensor whole = first == 0 ? loss : of_chunk;
+    head.loss(by_rows ? loss.slice(first, last) : whole, statistics, targets_of);
+    if (first > 0 && !by_rows) add(loss, loss, of_chunk);
     if (!gradients.dx.defined() && !gradients.dweight.defined()) continue;
-    head.differentiate(logits, statistics, targets_of);
+    head.differentiate(logits, statistics, targets_of,
+                       factors.defined() ? factors.slice(first, last) : factors);
     if (gradients.dx.defined()) head.input_gradient(gradients.dx.slice(first, last), logits);
     if (gradients.dweight.defined()) {
       head.weight_gradient(gradients.dweight, logits, rows, accumulate);

@@ -17,9 +17,9 @@ struct HeadGradients {
 };
 
 /// The kernel linear_cross_entropy of all rows x [N, C], with this rank's part of the weight. Every rank has
-/// the whole loss. A collective.
+/// the whole loss, [1] or [N], and the same factors. A collective.
 void divided_cross_entropy(Out loss, const HeadGradients& gradients, const Tensor& x,
                            const Parameter& weight, const Tensor& targets, double loss_scale,
-                           int ignore_index, std::int64_t chunk);
+                           int ignore_index, std::int64_t chunk, const Tensor& factors);
 
 }  // namespace tessera

@@ -43,7 +43,7 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore
 
 Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
                               double loss_scale, int ignore_index, std::int64_t chunk,
-                              FurtherUse further_use) {
+                              FurtherUse further_use, const RowObjective& objective) {
   const SharedAxis& axis = weight.tensor_axis();
   const Tensor rows = whole_rows(axis, as_rows(x.data()));
   const Tensor loss = activation({1}, statistics_dtype(x.dtype()));
@@ -56,6 +56,26 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
   const std::int64_t leaves = token_leaves();
   const Tensor flat = targets.reshape({targets.numel()});
   const bool leaves_stay = wants_dweight && further_use == FurtherUse::yes && leaves > 1;
+  const auto head = [&](Out of, const HeadGradients& gradients, const Tensor& own_rows,
+                        const Tensor& own_targets, const Tensor& factors) {
+    const double scale = objective ? 1.0 : loss_scale;
+    if (axis != nullptr) {
+      divided_cross_entropy(of, gradients, own_rows, weight, own_targets, scale, ignore_index,
+                            chunk, factors);
+    } else {
+      linear_cross_entropy(of, gradients.dx, gradients.dweight, own_rows, weight.data(),
+                           own_targets, scale, gradients.accumulate, ignore_index, chunk, factors);
+    }
+  };
+  Tensor losses, factors;  // of an objective
+  if (objective) {
+    check(leaves == 1, "linear_cross_entropy: an objective of rows has no leaves of tokens");
+    losses = activation({flat.numel()}, loss.dtype());
+    if (recording) factors = like(losses);
+    head(losses, {}, rows, flat, {});
+    objective(loss, factors, losses);
+    if (!recording) return Variable(loss);
+  }
   std::vector<Tensor> left;
   LeafSum of_loss(loss, Accumulate::no, leaves);
   LeafSum of_weight = wants_dweight && !leaves_stay
@@ -66,14 +86,8 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
     if (leaves_stay) left.push_back(like(weight.gradient()));
     const HeadGradients gradients = {of(dx), leaves_stay ? left.back() : of_weight.next(),
                                      of_weight.accumulate()};
-    if (axis != nullptr) {
-      divided_cross_entropy(of_loss.next(), gradients, of(rows), weight, of(flat), loss_scale,
-                            ignore_index, chunk);
-    } else {
-      linear_cross_entropy(of_loss.next(), gradients.dx, gradients.dweight, of(rows), weight.data(),
-                           of(flat), loss_scale, gradients.accumulate, ignore_index, chunk);
-    }
-    of_loss.added();
+    head(objective ? losses : of_loss.next(), gradients, of(rows), of(flat), of(factors));
+    if (!objective) of_loss.added();
     of_weight.added();
   }
   if (leaves_stay) weight.leave_leaf_gradients(std::move(left));

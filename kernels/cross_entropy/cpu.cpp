@@ -91,10 +91,11 @@ void backward(Out dlogits, const Tensor& dloss, const Tensor& logits, const Tens
 
 template <typename G, typename T>
 void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const Tensor& targets,
-                          T scale, int ignore_index) {
+                          T scale, const Tensor& factors, int ignore_index) {
   const std::int64_t classes = logits.size(1);
   const T* const x = logits.data<T>();
   const auto* const target = targets.data<std::int32_t>();
+  const T* const factor = factors.defined() ? factors.data<T>() : nullptr;
   T* const loss = losses.data<T>();
   G* const dx = dlogits.data<G>();
   parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
@@ -102,8 +103,8 @@ void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const T
       const T* const row = x + n * classes;
       const LogSumExp<T> sum = log_sum_exp(row, classes);
       loss[n] = loss_of_row(row, sum, target[n], ignore_index);
-      backward_row(dx + n * classes, row, classes, scale, sum.maximum + sum.log_of_sum, target[n],
-                   ignore_index);
+      backward_row(dx + n * classes, row, classes, factor == nullptr ? scale : scale * factor[n],
+                   sum.maximum + sum.log_of_sum, target[n], ignore_index);
     }
   });
 }
@@ -139,15 +140,14 @@ void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logi
 }
 
 void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const Tensor& targets,
-                          double scale, int ignore_index) {
-  if (logits.dtype() == DType::f64) {
-    return losses_and_gradients<double>(losses, dlogits, logits, targets, scale, ignore_index);
-  }
-  const auto factor = static_cast<float>(scale);
-  if (dlogits.dtype() == DType::bf16) {
-    return losses_and_gradients<bfloat16>(losses, dlogits, logits, targets, factor, ignore_index);
-  }
-  losses_and_gradients<float>(losses, dlogits, logits, targets, factor, ignore_index);
+                          double scale, const Tensor& factors, int ignore_index) {
+  const auto compute = [&](auto type, auto factor) {
+    losses_and_gradients<decltype(type)>(losses, dlogits, logits, targets, factor, factors,
+                                         ignore_index);
+  };
+  const auto rounded = static_cast<float>(scale);
+  if (logits.dtype() == DType::f64) return compute(double(), scale);
+  dlogits.dtype() == DType::bf16 ? compute(bfloat16(), rounded) : compute(float(), rounded);
 }
 
 }  // namespace tessera::cpu

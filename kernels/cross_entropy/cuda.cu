@@ -81,11 +81,11 @@ __global__ void __launch_bounds__(kMostThreads)
       });
 }
 
-/// `kept_vectors` of a row stay in shared memory between the passes.
+/// `kept_vectors` of a row stay in shared memory between the passes. Null factors are 1.
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads, 2)
     loss_and_gradient_kernel(float* losses, T* logits, std::int64_t stride, StepValue<float> scale,
-                             unsigned kept_vectors, Targets targets) {
+                             const float* factors, unsigned kept_vectors, Targets targets) {
   using Vector = gpu::Vector<T>;
   gpu::SharedMemory memory;
   uint4* const kept = memory.take<uint4>(kept_vectors);
@@ -102,7 +102,8 @@ __global__ void __launch_bounds__(kMostThreads, 2)
   });
   if (threadIdx.x == 0) losses[n] = (sum.maximum - at_target) + sum.log_of_sum();
 
-  const gpu::GradientOfRow<T> gradient(sum.maximum, sum.sum, gpu::current(scale), target);
+  const float factor = factors == nullptr ? 1.0f : factors[n];
+  const gpu::GradientOfRow<T> gradient(sum.maximum, sum.sum, gpu::current(scale) * factor, target);
   parts.for_each_single(
       [&](std::int64_t i) { gpu::store(row[i], gradient(gpu::load(row[i]), i)); });
   parts.for_each_vector(
@@ -180,15 +181,16 @@ void losses_of_rows(Out losses, const LogitRows& rows) {
              [&](auto type) { forward<decltype(type)>(losses, nullptr, rows); });
 }
 
-void losses_and_gradients_of_rows(Out losses, const LogitRows& rows,
-                                  const StepValue<float>& scale) {
+void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, const StepValue<float>& scale,
+                                  const Tensor& factors) {
   gpu::visit(rows.logits.dtype(), [&](auto type) {
     using T = decltype(type);
     const std::int64_t vectors = rows.classes / gpu::Vector<T>::kSize;
     const auto kept = static_cast<unsigned>(std::clamp<std::int64_t>(vectors, 1, kMostKept / 16));
     gpu::launch(loss_and_gradient_kernel<T>, dim3(static_cast<unsigned>(rows.targets.numel())),
                 threads_for<T>(rows.classes), std::size_t{kept} * 16, gpu::stream(),
-                losses.data<float>(), rows.logits.data<T>(), rows.logits.size(1), scale, kept,
+                losses.data<float>(), rows.logits.data<T>(), rows.logits.size(1), scale,
+                factors.defined() ? factors.data<float>() : nullptr, kept,
                 targets_of(rows.targets, rows.classes, rows.first, rows.ignore_index));
   });
 }

@@ -5,11 +5,11 @@
 
 namespace tessera::cpu {
 
-/// losses [rows] in logits' dtype, 0 where ignored; dlogits [rows, classes] = scale * (softmax -
-/// one-hot), zero where ignored. dlogits may be logits, or bf16 for f32 logits. These are the bits of
-/// cross_entropy_forward, of cross_entropy_backward and of a cast, but a row comes from memory once.
-/// check_targets must have passed.
+/// losses [rows] in logits' dtype, 0 where ignored; dlogits [rows, classes] = scale * factors[n] * (softmax -
+/// one-hot), zero where ignored. Undefined factors are 1. dlogits may be logits, or bf16 for f32 logits. These
+/// are the bits of cross_entropy_forward, of cross_entropy_backward and of a cast, but a row comes from memory
+/// once. check_targets must have passed.
 void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const Tensor& targets,
-                          double scale, int ignore_index);
+                          double scale, const Tensor& factors, int ignore_index);
 
 }  // namespace tessera::cpu

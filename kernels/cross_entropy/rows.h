@@ -27,9 +27,10 @@ struct LogitRows {
 /// losses [rows] f32, 0 where ignored. A target that is not a class becomes the stream's fault.
 void losses_of_rows(Out losses, const LogitRows& rows);
 
-/// The same, and the logits become their gradients: scale * (softmax - one-hot), zero where
-/// ignored. Every row is read once and written once.
-void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, const StepValue<float>& scale);
+/// The same, and the logits become their gradients: scale * factors[n] * (softmax - one-hot), zero where
+/// ignored. Undefined factors [rows] f32 are 1. Every row is read once and written once.
+void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, const StepValue<float>& scale,
+                                  const Tensor& factors = Tensor());
 
 /// result [1] = scale * (sum of losses), added in an order that depends on their number alone.
 void scaled_sum(Out result, const Tensor& losses, const StepValue<float>& scale);

@@ -28,7 +28,7 @@ struct ChunkWorkspace {
 
 void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                           const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
-                          int ignore_index, std::int64_t chunk) {
+                          int ignore_index, std::int64_t chunk, const Tensor& factors) {
   // Checked for the whole batch, before anything is written. Positions are those in the batch.
   check_targets("linear_cross_entropy", targets, weight.size(0), ignore_index);
   const CategoryScope scope(Category::workspace);
@@ -37,7 +37,8 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
   // Gradients of f16 logits would vanish in 16 bits, so the products of f16 take f32.
   const bool widens = x.dtype() == DType::f16;
   const Tensor factor = widens ? widened(weight) : weight;
-  const Tensor losses = Tensor::empty({tokens}, dtype);
+  const bool by_rows = loss.shape() == Shape{tokens};
+  const Tensor losses = by_rows ? loss : Tensor::empty({tokens}, dtype);
   const ChunkWorkspace workspace(std::min(chunk, tokens), weight.size(0), x, dtype);
   if (tokens == 0 && dweight.defined() && accumulate_dweight == Accumulate::no) dweight.zero();
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
@@ -54,14 +55,14 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
     }
     const Tensor dlogits = workspace.dlogits.slice(0, end - begin);
     losses_and_gradients(losses.slice(begin, end), dlogits, logits, chunk_targets, loss_scale,
-                         ignore_index);
+                         factors.defined() ? factors.slice(begin, end) : factors, ignore_index);
     if (dx.defined()) tessera::matmul(dx.slice(begin, end), dlogits, factor);
     if (dweight.defined()) {
       tessera::matmul(dweight, dlogits, chunk_x, Transpose::yes, Transpose::no,
                       begin == 0 ? accumulate_dweight : Accumulate::yes);
     }
   }
-  tessera::sum(loss, losses);
+  if (!by_rows) tessera::sum(loss, losses);
   tessera::scale(loss, loss, loss_scale);
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/cross_entropy/rows.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/linear_cross_entropy/op.h"
+#include "kernels/scale/op.h"
 #include "runtime/category.h"
 
 namespace tessera::cuda {
@@ -96,11 +97,12 @@ class Head {
 
 void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                           const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
-                          int ignore_index, std::int64_t chunk) {
+                          int ignore_index, std::int64_t chunk, const Tensor& factors) {
   const CategoryScope scope(Category::workspace);
   const StepValue<float> scale = loss_factor(loss_scale);
   const std::int64_t tokens = x.size(0), classes = weight.size(0);
-  const Tensor losses = Tensor::empty({tokens}, DType::f32);
+  const bool by_rows = loss.numel() != 1;
+  const Tensor losses = by_rows ? loss : Tensor::empty({tokens}, DType::f32);
   const Tensor workspace = Tensor::empty({std::min(chunk, tokens), padded(classes)}, x.dtype());
   if (tokens == 0 && dweight.defined() && accumulate_dweight == Accumulate::no) dweight.zero();
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
@@ -114,13 +116,14 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
       losses_of_rows(chunk_losses, rows);
       continue;
     }
-    losses_and_gradients_of_rows(chunk_losses, rows, scale);
+    losses_and_gradients_of_rows(chunk_losses, rows, scale,
+                                 factors.defined() ? factors.slice(begin, end) : factors);
     if (dx.defined()) head.input_gradient(dx.slice(begin, end));
     if (dweight.defined()) {
       head.weight_gradient(dweight, begin == 0 ? accumulate_dweight : Accumulate::yes);
     }
   }
-  scaled_sum(loss, losses, scale);
+  by_rows ? tessera::scale(loss, loss, loss_scale) : scaled_sum(loss, losses, scale);
 }
 
 }  // namespace tessera::cuda

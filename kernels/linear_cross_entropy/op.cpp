@@ -11,6 +11,18 @@ namespace {
 
 constexpr std::string_view kOp = "linear_cross_entropy";
 
+/// Outputs of rows, and the factors that need them.
+void check_losses(const Tensor& loss, const Tensor& x, const Tensor& factors) {
+  const bool by_rows = loss.shape() == Shape{x.size(0)};
+  check_dtype(kOp, {"loss", loss}, statistics_dtype(x.dtype()));
+  if (!by_rows) check_shape(kOp, {"loss", loss}, {1});
+  if (!factors.defined()) return;
+  check(by_rows, "{}: loss is {} and there are factors; it needs one number for each row", kOp,
+        describe(loss));
+  check_alike(kOp, {{"factors", factors}, {"loss", loss}});
+  check_apart(kOp, {"loss", loss}, {"factors", factors});
+}
+
 void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight, const Tensor& x,
                      const Tensor& weight, const Tensor& targets, std::int64_t chunk) {
   check_on_one_device(kOp, {{"loss", loss}, {"x", x}, {"weight", weight}, {"targets", targets}});
@@ -24,8 +36,6 @@ void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight
     fail("{}: weight is {}; it needs at least one class and one channel", kOp, describe(weight));
   check_dtype(kOp, {"targets", targets}, DType::i32);
   check_shape(kOp, {"targets", targets}, {x.size(0)});
-  check_dtype(kOp, {"loss", loss}, statistics_dtype(x.dtype()));
-  check_shape(kOp, {"loss", loss}, {1});
   check(chunk == kAutomaticChunk || chunk >= 1, "{}: a chunk of {} rows; it needs at least one",
         kOp, chunk);
   if (dx.defined()) {
@@ -46,14 +56,15 @@ void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight
 
 void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                           const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
-                          int ignore_index, std::int64_t chunk) {
+                          int ignore_index, std::int64_t chunk, const Tensor& factors) {
   check_arguments(loss, dx, dweight, x, weight, targets, chunk);
+  check_losses(loss, x, factors);
   if (chunk == kAutomaticChunk) {
     chunk = x.device().is_cpu() ? cpu::kCrossEntropyChunk : cuda::kCrossEntropyChunk;
   }
   run_on<cpu::linear_cross_entropy, cuda::linear_cross_entropy>(
       x.device(), kOp, loss, dx, dweight, x, weight, targets, loss_scale, accumulate_dweight,
-      ignore_index, chunk);
+      ignore_index, chunk, factors);
 }
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 //   logits = x weight^T
 //   loss = loss_scale * sum over valid n of cross_entropy(logits[n], targets[n])
 //
-//   x [N, C], weight [V, C] floating; targets [N] i32; loss [1] f32 (f64 for f64)
+//   x [N, C], weight [V, C] floating; targets [N] i32; loss [1] f32 (f64 for f64), or [N]
 //   dx [N, C] = d loss / d x;  dweight [V, C] (+)= d loss / d weight (may be f32 for 16-bit x)
 //
 // The logits of a whole batch are the largest tensor of a small language model (N * V). Here only
@@ -17,6 +17,10 @@
 // three matrix products per chunk. So the result must be the end of the graph, and the loss's
 // factor, usually 1 / (number of valid targets), is an argument. Pass undefined dx and dweight to
 // compute the loss alone.
+//
+// A loss [N] has each row's own: loss_scale * cross_entropy(logits[n], targets[n]), 0 where ignored. The
+// gradients are then those of the sum over n of factors[n] loss[n], where `factors` [N] has the loss's dtype
+// and may be undefined: 1. In a captured graph a loss must be [1].
 #pragma once
 
 #include "kernels/cross_entropy/op.h"
@@ -29,7 +33,8 @@ inline constexpr std::int64_t kAutomaticChunk = 0;
 
 void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                           const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
-                          int ignore_index = kIgnoreIndex, std::int64_t chunk = kAutomaticChunk);
+                          int ignore_index = kIgnoreIndex, std::int64_t chunk = kAutomaticChunk,
+                          const Tensor& factors = Tensor());
 
 namespace cpu {
 /// Every chunk packs the weight for two products, and reads and writes dweight: 4 V C bytes each. With

@@ -115,13 +115,15 @@ void gradient_of_row(G* dlogits, const T* logits, std::int64_t classes,
 
 template <typename G, typename T>
 void gradients(Out dlogits, const Tensor& logits, const Tensor& combined, const Tensor& targets,
-               std::int64_t first_class, double loss_scale, int ignore_index) {
+               std::int64_t first_class, double loss_scale, int ignore_index,
+               const Tensor& factors) {
   using C = compute_t<T>;
   const std::int64_t classes = logits.size(1);
   const T* const x = logits.data<T>();
   const auto* const rows = reinterpret_cast<const RowStatistics<C>*>(combined.data<C>());
   const auto* const target = targets.data<std::int32_t>();
   G* const dx = dlogits.data<G>();
+  const C* const factor = factors.defined() ? factors.data<C>() : nullptr;
   const C scale = static_cast<C>(loss_scale);
   parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
@@ -129,7 +131,7 @@ void gradients(Out dlogits, const Tensor& logits, const Tensor& combined, const 
         std::fill_n(dx + n * classes, classes, G{});
       } else {
         gradient_of_row(dx + n * classes, x + n * classes, classes, rows[n],
-                        target[n] - first_class, scale);
+                        target[n] - first_class, factor == nullptr ? scale : scale * factor[n]);
       }
     }
   });
@@ -153,24 +155,26 @@ void combine_statistics(Out combined, const Tensor& statistics) {
 void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, double loss_scale,
                      int ignore_index) {
   const CategoryScope scope(Category::workspace);
-  const Tensor losses = Tensor::empty(targets.shape(), combined.dtype());
+  const bool by_rows = loss.shape() == targets.shape();
+  const Tensor losses = by_rows ? loss : Tensor::empty(targets.shape(), combined.dtype());
   combined.dtype() == DType::f64 ? losses_of<double>(losses, combined, targets, ignore_index)
                                  : losses_of<float>(losses, combined, targets, ignore_index);
-  tessera::sum(loss, losses);
+  if (!by_rows) tessera::sum(loss, losses);
   tessera::scale(loss, loss, loss_scale);
 }
 
 void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combined,
                          const Tensor& targets, std::int64_t first_class, double loss_scale,
-                         int ignore_index) {
+                         int ignore_index, const Tensor& factors) {
   check_targets("vocabulary_gradient", targets, kMostClasses, ignore_index);
   visit_floating(logits.dtype(), [&](auto type) {
     using T = decltype(type);
     if (std::is_same_v<T, float> && dlogits.dtype() == DType::bf16) {
       return gradients<bfloat16, T>(dlogits, logits, combined, targets, first_class, loss_scale,
-                                    ignore_index);
+                                    ignore_index, factors);
     }
-    gradients<T, T>(dlogits, logits, combined, targets, first_class, loss_scale, ignore_index);
+    gradients<T, T>(dlogits, logits, combined, targets, first_class, loss_scale, ignore_index,
+                    factors);
   });
 }
 

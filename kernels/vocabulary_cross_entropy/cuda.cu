@@ -14,6 +14,7 @@
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/step_value.h"
+#include "kernels/scale/op.h"
 #include "kernels/vocabulary_cross_entropy/op.h"
 #include "kernels/vocabulary_cross_entropy/row.h"
 #include "runtime/category.h"
@@ -99,14 +100,16 @@ __global__ void __launch_bounds__(gpu::kThreads)
 template <typename G, typename T>
 __global__ void __launch_bounds__(kMostThreads)
     gradient_kernel(G* dlogits, const T* logits, const Row* combined, std::int64_t classes,
-                    bool vectorized, StepValue<float> scale, Targets targets) {
+                    bool vectorized, StepValue<float> scale, const float* factors,
+                    Targets targets) {
   const std::int64_t n = blockIdx.x, target = targets.of_row(n);
   const T* const row = logits + n * classes;
   G* const to = dlogits + n * classes;
   if (targets.ignores(n)) return gpu::zero_row(to, gpu::RowParts<G>(to, classes));
   const gpu::RowParts<T> parts(row, classes, vectorized);
-  const gpu::GradientOfRow<T> gradient(combined[n].maximum, combined[n].sum, gpu::current(scale),
-                                       target);
+  const float factor = factors == nullptr ? 1.0f : factors[n];
+  const gpu::GradientOfRow<T> gradient(combined[n].maximum, combined[n].sum,
+                                       gpu::current(scale) * factor, target);
   parts.for_each_single([&](std::int64_t i) { gpu::store(to[i], gradient(gpu::load(row[i]), i)); });
   if constexpr (std::is_same_v<G, T>) {
     parts.for_each_vector(
@@ -171,18 +174,20 @@ void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, do
                      int ignore_index) {
   const CategoryScope scope(Category::workspace);
   const std::int64_t rows = targets.numel();
-  const Tensor losses = Tensor::empty({rows}, DType::f32);
+  const bool by_rows = loss.numel() != 1;
+  const Tensor losses = by_rows ? loss : Tensor::empty({rows}, DType::f32);
   if (rows > 0) {
     gpu::launch(losses_kernel, dim3(gpu::blocks_for(rows, gpu::kThreads, INT32_MAX)),
                 dim3(gpu::kThreads), 0, gpu::stream(), losses.data<float>(), rows_of(combined),
                 rows, targets_of(targets, 0, ignore_index));
   }
+  if (by_rows) return tessera::scale(loss, loss, loss_scale);
   scaled_sum(loss, losses, loss_factor(loss_scale));
 }
 
 void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combined,
                          const Tensor& targets, std::int64_t first_class, double loss_scale,
-                         int ignore_index) {
+                         int ignore_index, const Tensor& factors) {
   if (logits.numel() == 0) return;
   const std::int64_t classes = logits.size(1);
   const auto apart = reinterpret_cast<std::uintptr_t>(dlogits.raw()) -
@@ -190,7 +195,8 @@ void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combin
   const auto run = [&](auto* kernel, auto* to, auto* from, bool vectorized) {
     gpu::launch(kernel, dim3(static_cast<unsigned>(logits.size(0))), threads_for(classes), 0,
                 gpu::stream(), to, from, rows_of(combined), classes, vectorized,
-                loss_factor(loss_scale), targets_of(targets, first_class, ignore_index));
+                loss_factor(loss_scale), factors.defined() ? factors.data<float>() : nullptr,
+                targets_of(targets, first_class, ignore_index));
   };
   if (dlogits.dtype() != logits.dtype()) {
     return run(gradient_kernel<bfloat16, float>, dlogits.data<bfloat16>(), logits.data<float>(),

@@ -68,7 +68,7 @@ void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, do
   check(combined.dtype() == DType::f32 || combined.dtype() == DType::f64,
         "{}: combined is {}; it must be f32 or f64", op, describe(combined));
   check_same_dtype(op, {"loss", loss}, {"combined", combined});
-  check_shape(op, {"loss", loss}, {1});
+  if (loss.shape() != targets.shape()) check_shape(op, {"loss", loss}, {1});
   check_apart(op, {"loss", loss}, {"combined", combined});
   run_on<cpu::vocabulary_loss, cuda::vocabulary_loss>(loss.device(), op, loss, combined, targets,
                                                       loss_scale, ignore_index);
@@ -76,13 +76,18 @@ void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, do
 
 void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combined,
                          const Tensor& targets, std::int64_t first_class, double loss_scale,
-                         int ignore_index) {
+                         int ignore_index, const Tensor& factors) {
   constexpr std::string_view op = "vocabulary_gradient";
   check_on_one_device(
       op, {{"dlogits", dlogits}, {"logits", logits}, {"combined", combined}, {"targets", targets}});
   check_logits(op, logits, targets, first_class);
   check_combined(op, combined, targets);
   check_dtype(op, {"combined", combined}, statistics_dtype(logits.dtype()));
+  if (factors.defined()) {
+    check_same_dtype(op, {"factors", factors}, {"combined", combined});
+    check_same_shape(op, {"factors", factors}, {"targets", targets});
+    check_apart(op, {"dlogits", dlogits}, {"factors", factors});
+  }
   check_same_shape(op, {"dlogits", dlogits}, {"logits", logits});
   const bool rounds = dlogits.dtype() == DType::bf16 && logits.dtype() == DType::f32;
   if (rounds) {
@@ -95,7 +100,7 @@ void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combin
   check_apart(op, {"dlogits", dlogits}, {"targets", targets});
   run_on<cpu::vocabulary_gradient, cuda::vocabulary_gradient>(logits.device(), op, dlogits, logits,
                                                               combined, targets, first_class,
-                                                              loss_scale, ignore_index);
+                                                              loss_scale, ignore_index, factors);
 }
 
 }  // namespace tessera

@@ -44,16 +44,18 @@ void vocabulary_statistics(Out statistics, const Tensor& logits, const Tensor& t
 void combine_statistics(Out combined, const Tensor& statistics);
 
 /// loss = loss_scale * sum over valid n of (m + log(sum) - target's logit), added in the order of
-/// kernels/linear_cross_entropy. `combined` [N, 3] has the statistics of all classes. In a captured
-/// graph loss_scale is StepNumbers::loss_factor (runtime/step_values.h), here and below.
+/// kernels/linear_cross_entropy; or a loss [N] of the rows, as there. `combined` [N, 3] has the statistics of
+/// all classes. In a captured graph loss_scale is StepNumbers::loss_factor (runtime/step_values.h), here and
+/// below.
 void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, double loss_scale,
                      int ignore_index = kIgnoreIndex);
 
-/// dlogits[n, v] = loss_scale (exp(logits[n, v] - m) / sum - [class v is the target]); 0 in rows that
-/// are ignored. dlogits has logits' dtype and may be logits, or is bf16 for f32 logits.
+/// dlogits[n, v] = loss_scale factors[n] (exp(logits[n, v] - m) / sum - [class v is the target]); 0 in rows
+/// that are ignored. Undefined factors [N], of the dtype of `combined`, are 1. dlogits has logits' dtype and
+/// may be logits, or is bf16 for f32 logits.
 void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combined,
                          const Tensor& targets, std::int64_t first_class, double loss_scale,
-                         int ignore_index = kIgnoreIndex);
+                         int ignore_index = kIgnoreIndex, const Tensor& factors = Tensor());
 
 namespace cpu {
 decltype(tessera::vocabulary_statistics) vocabulary_statistics;

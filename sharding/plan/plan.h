@@ -115,7 +115,7 @@ struct Plan {
   int live_gathers = 2;
   bool prefetch_in_forward = true;
   bool prefetch_in_backward = true;
-  /// As ShardingOptions::counters.
+  /// As in ShardingOptions.
   std::int64_t counters = 0;
   /// Units with readings in a watched step; 0: no step is watched.
   std::int64_t watched_units = 0;

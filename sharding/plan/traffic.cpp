@@ -257,7 +257,7 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
   add_all_reduce(kNormWords, 8, plan.norm_axes);
   Axes all;
   for (const Axis& axis : plan.mesh.axes) all.push_back(axis.name);
-  add_all_reduce(plan.losses() + 1, 4, all);
+  add_all_reduce(plan.losses() * plan.loss_numbers + 1, 4, all);
   if (plan.counters > 0) {
     // The losses of the routers, and the counters.
     add_all_reduce(plan.losses(), 4, all);

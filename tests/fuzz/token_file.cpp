@@ -19,7 +19,7 @@ void load(const TokenCorpus& corpus) {
       require(target < kVocabulary, "a token is in the vocabulary");
       valid += target >= 0 ? 1 : 0;
     }
-    require(valid == loader.valid_targets(1, 0, rows, rows), "valid targets are counted");
+    require(valid == loader.loss_terms(1, 0, rows, rows), "valid targets are counted");
   }
 }
 

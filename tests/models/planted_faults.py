@@ -236,6 +236,22 @@ FAULTS = {
             "(position + 1) / config.floor_scale",
             "position / config.floor_scale"),
     },
+    ("kernels/preference/pair.h", "preference"): {
+        "ipo compares sums": (
+            "const bool sums = options.kind == PreferenceKind::dpo;",
+            "const bool sums = options.kind != PreferenceKind::simpo;"),
+        "simpo has a reference": (
+            "const bool refers = options.kind != PreferenceKind::simpo;",
+            "const bool refers = true;"),
+        "a smoothed loss has the slope of a sharp one": (
+            "slope = smoothing * Math::sigmoid(x) - (1 - smoothing) * Math::sigmoid(-x);",
+            "slope = -Math::sigmoid(-x);"),
+    },
+    ("autograd/operations/loss.cpp", "preference"): {
+        "an objective's factors are left out": (
+            "of(rows), of(flat), of(factors));",
+            "of(rows), of(flat), Tensor());"),
+    },
     ("models/llama4/attention.cpp", "documents"): {
         "the temperature's positions count from the row's start": (
             "positions_->temperature(std::move(q), heads, pass.positions())",

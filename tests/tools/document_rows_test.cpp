@@ -113,7 +113,7 @@ TEST_CASE("an epoch of document rows predicts every token exactly once") {
         if (targets[i] != kNone) found.emplace(inputs[i], targets[i]);
       }
       CHECK(found == expected);
-      CHECK(loader.valid_targets(3, 0, rows, rows) == std::ssize(tokens) - 1);
+      CHECK(loader.loss_terms(3, 0, rows, rows) == std::ssize(tokens) - 1);
     }
   }
 }
@@ -142,7 +142,7 @@ TEST_CASE("valid targets of any rows are counted without loading them") {
     const TokenLoader loader = loader_of(folder, tokens, 12, kind, SampleOrder::shuffled);
     for (std::int64_t step = 0; step < 20; ++step) {
       const Batch batch = loader.load(step, 2, 3, 6);
-      CHECK(loader.valid_targets(step, 2, 3, 6) == valid_targets(batch.targets));
+      CHECK(loader.loss_terms(step, 2, 3, 6) == valid_targets(batch.targets));
     }
   }
 }
@@ -175,7 +175,7 @@ TEST_CASE("documents are found across the pieces in which a corpus is read") {
   REQUIRE(loader.samples() == 5);
   const std::int64_t counts[] = {1 << 19, (1 << 19) - 3, 5, 1, 1};
   for (std::int64_t row = 0; row < 5; ++row) {
-    CHECK(loader.valid_targets(0, row, 1, 5) == counts[row]);
+    CHECK(loader.loss_terms(0, row, 1, 5) == counts[row]);
   }
 }
 

@@ -652,6 +652,29 @@ FAULTS = {
             "    if (piece.targets > 0) take(piece);\n",
             "    if (piece.tokens > 0) take(piece);\n"),
     },
+    ("tools/data/row_source.cpp", "preference"): {
+        "a rejected answer sees the chosen one": (
+            "place + static_cast<std::int32_t>(chosen_tokens));",
+            "place);"),
+    },
+    ("tools/data/document_rows.cpp", "preference"): {
+        "a pair longer than a row is cut": (
+            "piece.tokens == row_length && !of_pairs;",
+            "piece.tokens == row_length;"),
+    },
+    ("tools/data/samples.cpp", "preference"): {
+        "the first token of an answer without a prompt is predicted from the answer before": (
+            "    token = static_cast<std::int32_t>(without_marks(static_cast<TokenId>(token)));\n",
+            ""),
+    },
+    ("tools/train/reference.cpp", "preference"): {
+        "a reference of another model is taken": (
+            '  check_same("model", model);\n',
+            ""),
+        "a reference of other pairs is taken": (
+            '  check_same("pairs", pairs_text(rows));\n',
+            ""),
+    },
     ("tools/data/mark_file.cpp", "samples"): {
         "marks of any file are taken for those of the tokens": (
             "  check(header[2] == tokens,",
@@ -667,7 +690,7 @@ FAULTS = {
             "    rows.document_starts.resize(rows.inputs.size(), place);\n",
             "    rows.document_starts.resize(rows.inputs.size(), 0);\n"),
         "the targets of a row of documents are counted as a window's": (
-            "  if (document_rows_) return document_rows_->valid_targets(place_in_epoch(sample));\n",
+            "  if (document_rows_) return document_rows_->loss_terms(place_in_epoch(sample));\n",
             ""),
     },
     ("tools/data/row_source.cpp", "document_rows"): {
@@ -677,8 +700,8 @@ FAULTS = {
     },
     ("tools/data/document_rows.cpp", "document_rows"): {
         "a document ends where a piece of the corpus that is read ends": (
-            "      if (starts || piece.tokens == row_length) end_piece",
-            "      if (starts || i == 0 || piece.tokens == row_length) end_piece"),
+            "      if ((starts && !rejected) || is_full) end_piece",
+            "      if ((starts && !rejected) || is_full || i == 0) end_piece"),
     },
     ("tools/data/decompression.cpp", "packed_inputs"): {
         "a truncated archive is a shorter text": (
@@ -721,8 +744,8 @@ FAULTS = {
     },
     ("tools/train/runner.cpp", "mixture_train"): {
         "validation sources count alike, however many tokens they have": (
-            "    sum += static_cast<double>(loss) * static_cast<double>(targets);\n    all_targets += targets;\n",
-            "    sum += static_cast<double>(loss);\n    all_targets += 1;\n"),
+            "    const auto weight = static_cast<double>(terms);\n",
+            "    const double weight = 1.0;\n    all_terms += 1 - terms;\n"),
     },
     ("tools/data/token_spool.cpp", "token_spool"): {
         "a spool's counts are believed whatever its files hold": (
@@ -972,19 +995,19 @@ FAULTS = {
             "optimizer_->learning_rates(step - 1)",
             "optimizer_->learning_rates(step)"),
         "the loss is divided by all targets, valid or not": (
-            "const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);",
+            "const std::int64_t targets = source.loss_terms(step, 0, run_.config.data.batch_size);",
             "const std::int64_t targets =\n"
-            "      std::max(source.valid_targets(step, 0, run_.config.data.batch_size),\n"
+            "      std::max(source.loss_terms(step, 0, run_.config.data.batch_size),\n"
             "               run_.config.data.batch_size * run_.config.data.sequence_length);"),
         "the evaluation weights batches by rows": (
-            "of_rows.item<float>() * static_cast<double>(targets);",
-            "of_rows.item<float>() * static_cast<double>(count) * all_targets / rows;"),
+            "totals[n] += numbers[n] * static_cast<double>(targets);",
+            "totals[n] += numbers[n] * static_cast<double>(count) * all_targets / rows;"),
         "training does not tell documents apart": (
-            "numbers.loss_factor, /*training=*/true,\n                          batch.document_starts);",
-            "numbers.loss_factor, /*training=*/true, Tensor());"),
+            "                       batch.document_starts, objective_of(losses",
+            "                       Tensor(), objective_of(losses"),
         "validation does not tell documents apart": (
-            "/*training=*/false, batch.document_starts);\n    if (!loss",
-            "/*training=*/false, Tensor());\n    if (!loss"),
+            "/*training=*/false, batch.document_starts,\n                      objective);",
+            "/*training=*/false, Tensor(),\n                      objective);"),
     },
     ("tools/train/run_state.cpp", "resume"): {
         "the learning rate is one step behind after a resume": (

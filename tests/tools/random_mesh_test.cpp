@@ -256,6 +256,9 @@ TrainedSession train(const Case& drawn, test::Steps steps) {
   if (drawn.documents) {
     steps.source = test::two_documents(kLength, kVocabulary,
                                        [](std::int64_t row) { return 5 + 9 * (row % 3); });
+    if (compares_pairs(drawn.config.train.objective)) {
+      steps.source = test::two_answers(*steps.source);
+    }
   }
   if (drawn.mixture) steps.source = batches_of(mixed_rows(), /*first_step=*/0, kRows);
   return test::train_session(drawn.config, drawn.ranks(), steps);

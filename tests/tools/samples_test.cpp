@@ -189,7 +189,7 @@ TEST_CASE("batches of samples have the answers as their only valid targets") {
       if (target != kIgnoreIndex) valid.push_back(static_cast<char>(target));
     }
     CHECK(valid == "WXYZUVW");
-    CHECK(loader.valid_targets(0, 0, rows, rows) == 7);
+    CHECK(loader.loss_terms(0, 0, rows, rows) == 7);
     CHECK(rows == (kind == RowKind::windows ? 3 : kind == RowKind::packed ? 1 : 2));
     CHECK(batch.document_starts.defined() == (kind == RowKind::packed));
   }

@@ -60,6 +60,16 @@ inline BatchSource two_documents(std::int64_t length, std::uint64_t vocabulary,
   });
 }
 
+/// Rows of two documents as pairs of answers, with a reference.
+inline BatchSource two_answers(const BatchSource& documents) {
+  return {[=](std::int64_t step, std::int64_t first, std::int64_t rows) {
+            Batch batch = documents.load(step, first, rows);
+            batch.reference = Tensor::full(batch.targets.shape(), DType::f32, -2.0);
+            return batch;
+          },
+          [](std::int64_t, std::int64_t, std::int64_t rows) { return rows; }};
+}
+
 /// The results of a training, in all their bits.
 struct TrainedSession {
   std::vector<float> losses;

@@ -54,6 +54,12 @@ template <>
 inline constexpr EnumNames<OnNonfinite> kEnumNames<OnNonfinite> = {
     "answer", {"stop", "explain", "skip", "rollback"}};
 
+/// The loss: of each token, or of pairs of answers (kernels/preference/op.h).
+enum class Objective { next_token, dpo, ipo, simpo };
+template <>
+inline constexpr EnumNames<Objective> kEnumNames<Objective> = {
+    "objective", {"next_token", "dpo", "ipo", "simpo"}};
+
 /// `automatic`: a bar on a terminal of this process, lines otherwise.
 enum class ProgressMode { automatic, bar, lines };
 template <>
@@ -261,7 +267,15 @@ struct SampleConfig {
   std::int64_t seed = 0;
 };
 
+struct PreferenceConfig {
+  double beta = 0.1;
+  double label_smoothing = 0.0;
+  double margin = 0.0;
+  double nll = 0.0;
+};
+
 struct TrainConfig {
+  Objective objective = Objective::next_token;
   std::int64_t steps = 1000;
   /// 0: steps says it.
   std::int64_t epochs = 0;
@@ -306,6 +320,7 @@ struct Config {
   RuntimeConfig runtime;
   KernelsConfig kernels;
   TrainConfig train;
+  PreferenceConfig preference;
   SampleConfig sample;
 
   /// The place that set a key: "run.yaml:12" or "command line". Keys with defaults are not listed.

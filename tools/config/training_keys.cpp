@@ -88,6 +88,10 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
 
 std::vector<Key> train_keys(TrainConfig& train) {
   return {
+      choice_key("train.objective", train.objective,
+                 "The loss: `next_token`, the cross-entropy of each token; or of pairs of answers, "
+                 "one of them preferred: `dpo`, `ipo`, or `simpo`, which needs no reference. Pairs "
+                 "need `data.rows` packed or padded."),
       whole_number_key("train.steps", train.steps, 1, kMostSteps, "Number of training steps."),
       whole_number_key(
           "train.epochs", train.epochs, 0, kMostSteps,
@@ -165,6 +169,23 @@ std::vector<Key> train_keys(TrainConfig& train) {
                        "number does not depend on the number of ranks, which divides it, and "
                        "neither do the bits of losses, norms and weights. 0 = off: each rank has "
                        "`data.accumulation_steps`."),
+  };
+}
+
+std::vector<Key> preference_keys(PreferenceConfig& preference) {
+  return {
+      number_key("preference.beta", preference.beta, kAboveZero,
+                 "The factor of a log-probability in a reward."),
+      number_key("preference.label_smoothing", preference.label_smoothing,
+                 {.least = 0.0, .most = 0.5},
+                 "dpo, simpo: the share of pairs whose answers are taken to be exchanged."),
+      number_key(
+          "preference.margin", preference.margin, kFromZero,
+          "dpo, simpo: the difference of rewards at which a pair is as likely as not; SimPO's "
+          "gamma."),
+      number_key("preference.nll", preference.nll, kFromZero,
+                 "The factor of the chosen answer's mean cross-entropy, which is added to a pair's "
+                 "loss. Each pair counts alike (sequence_mean)."),
   };
 }
 

@@ -62,7 +62,7 @@ void DocumentEncoder::add(std::string text, bool ends_document) {
 }
 
 void DocumentEncoder::add(Sample sample, std::optional<std::int32_t> end_of_text) {
-  const std::size_t bytes = sample.text.size();
+  const std::size_t bytes = whole_text(sample).size();
   add({.ends_document = true, .sample = std::move(sample), .end_of_text = end_of_text}, bytes);
 }
 
@@ -85,6 +85,7 @@ void DocumentEncoder::encode(Part& part) const {
     part.problem = error.what();
   }
   part.sample->text = {};
+  part.sample->rejected = {};
 }
 
 void DocumentEncoder::flush() {
@@ -95,7 +96,7 @@ void DocumentEncoder::flush() {
       begins.push_back(i);
       bytes = 0;
     }
-    bytes += parts_[i].sample ? parts_[i].sample->text.size() : parts_[i].text.size();
+    bytes += parts_[i].sample ? whole_text(*parts_[i].sample).size() : parts_[i].text.size();
   }
   begins.push_back(parts_.size());
   context().threads().run(static_cast<std::int64_t>(begins.size()) - 1, [&](std::int64_t job) {

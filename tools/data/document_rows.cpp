@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "runtime/check.h"
 #include "tools/data/first_fit.h"
 
 namespace tessera {
@@ -12,15 +13,16 @@ constexpr std::int64_t kTokensAtATime = 1 << 20;
 
 using Piece = DocumentRows::Piece;
 
-/// Calls take(piece) for the pieces of every document.
-void for_each_piece(const TokenCorpus& corpus, std::int32_t row_length,
-                    std::optional<std::int32_t> document_token,
-                    const std::function<void(const Piece& piece)>& take) {
-  const bool marked = corpus.has_marks();
+/// Calls take(piece) for the pieces of every document. Returns the number of pairs.
+std::int64_t for_each_piece(const TokenCorpus& corpus, std::int32_t row_length,
+                            std::optional<std::int32_t> document_token,
+                            const std::function<void(const Piece& piece)>& take) {
+  const bool marked = corpus.has_marks(), of_pairs = holds_pairs(corpus);
   const auto first_token = static_cast<TokenId>(document_token.value_or(0));
   const std::int64_t inputs = corpus.size() - 1;  // the last token has none to predict
   std::vector<TokenId> tokens;
   std::vector<TokenMarks> marks;
+  std::int64_t documents = 0, pairs = 0;
   Piece piece;
   const auto end_piece = [&](std::int64_t next) {
     if (piece.targets > 0) take(piece);
@@ -36,16 +38,36 @@ void for_each_piece(const TokenCorpus& corpus, std::int32_t row_length,
       corpus.read(begin, tokens);
     }
     for (std::size_t i = 0; i < count; ++i) {
+      const bool rejected = marked && (marks[i] & kRejected) != 0;
       const bool starts = marked ? (marks[i] & kBegins) != 0 : tokens[i] == first_token;
-      if (starts || piece.tokens == row_length) end_piece(begin + static_cast<std::int64_t>(i));
+      documents += starts && !rejected ? 1 : 0;
+      pairs += rejected ? 1 : 0;
+      const bool is_full = piece.tokens == row_length && !of_pairs;
+      if ((starts && !rejected) || is_full) end_piece(begin + static_cast<std::int64_t>(i));
       ++piece.tokens;
       piece.targets += marked ? marks[i + 1] & kTrained : 1;
     }
   }
   end_piece(inputs);
+  check(pairs == 0 || pairs == documents, "{}: {} of {} documents have a rejected answer",
+        corpus.name(), pairs, documents);
+  return pairs;
 }
 
 }  // namespace
+
+bool holds_pairs(const TokenCorpus& corpus) {
+  if (!corpus.has_marks()) return false;
+  std::vector<TokenMarks> marks;
+  for (std::int64_t begin = 1; begin < corpus.size(); begin += kTokensAtATime) {
+    marks.resize(static_cast<std::size_t>(std::min(kTokensAtATime, corpus.size() - begin)));
+    corpus.read_marks(begin, marks);
+    const auto second =
+        std::ranges::find_if(marks, [](TokenMarks mark) { return (mark & kBegins) != 0; });
+    if (second != marks.end()) return (*second & kRejected) != 0;
+  }
+  return false;
+}
 
 DocumentRows::DocumentRows(const TokenCorpus& corpus, std::int32_t row_length, RowKind kind,
                            std::optional<std::int32_t> document_token) {
@@ -53,7 +75,11 @@ DocumentRows::DocumentRows(const TokenCorpus& corpus, std::int32_t row_length, R
   std::vector<std::int64_t> rows;  // of each piece
   FirstFit packing(row_length);
   std::int64_t count = 0;
-  for_each_piece(corpus, row_length, document_token, [&](const Piece& piece) {
+  pairs_ = for_each_piece(corpus, row_length, document_token, [&](const Piece& piece) {
+    if (piece.tokens > row_length) {
+      ++long_pairs_;
+      return;
+    }
     pieces.push_back(piece);
     rows.push_back(kind == RowKind::packed ? packing.place(piece.tokens) : count);
     count = std::max(count, rows.back() + 1);
@@ -76,7 +102,8 @@ std::span<const DocumentRows::Piece> DocumentRows::row(std::int64_t index) const
                                     static_cast<std::size_t>(begins_[i + 1] - begins_[i]));
 }
 
-std::int64_t DocumentRows::valid_targets(std::int64_t index) const {
+std::int64_t DocumentRows::loss_terms(std::int64_t index) const {
+  if (has_pairs()) return std::ssize(row(index));
   std::int64_t targets = 0;
   for (const Piece& piece : row(index)) targets += piece.targets;
   return targets;

@@ -11,6 +11,9 @@
 // Every token is predicted once, from the token before it. The last token of a document predicts the
 // first of the next one, by which a model learns where documents end. So a piece of n inputs reads
 // n + 1 tokens.
+//
+// In data of pairs a piece is a pair, the chosen document and the rejected one. It is never cut. A pair that is
+// longer than a row is left out.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +26,9 @@
 
 namespace tessera {
 
+/// Whether the second document of a corpus is the rejected answer to the first: the data is of pairs.
+bool holds_pairs(const TokenCorpus& corpus);
+
 class DocumentRows {
  public:
   /// Tokens [first, first + tokens) of the corpus, as inputs, and how many of their targets are valid.
@@ -33,7 +39,8 @@ class DocumentRows {
   };
 
   /// Reads the corpus once. Documents start where its marks say, or else at `document_token`, which
-  /// must be given then. Pieces without a valid target are left out. `kind` is packed or padded.
+  /// must be given then. Pieces without a valid target are left out. `kind` is packed or padded. Raises Error if
+  /// only some documents have a rejected answer.
   /// Memory: 16 bytes for each piece.
   DocumentRows(const TokenCorpus& corpus, std::int32_t row_length, RowKind kind,
                std::optional<std::int32_t> document_token);
@@ -43,10 +50,20 @@ class DocumentRows {
   /// Tokens in all rows.
   std::int64_t inputs() const { return inputs_; }
   std::span<const Piece> row(std::int64_t index) const;
-  std::int64_t valid_targets(std::int64_t index) const;
+  /// The terms that the loss of a row is the mean of: its valid targets, or its pairs.
+  std::int64_t loss_terms(std::int64_t index) const;
+  bool has_pairs() const { return pairs_ > 0; }
+  /// The pairs of all rows, and those that no row has room for.
+  std::int64_t pairs() const { return pairs_ - long_pairs_; }
+  std::int64_t long_pairs() const { return long_pairs_; }
+  /// The first pair of a row among those of all rows.
+  std::int64_t first_pair(std::int64_t index) const {
+    return begins_[static_cast<std::size_t>(index)];
+  }
 
  private:
   std::int64_t inputs_ = 0;
+  std::int64_t pairs_ = 0, long_pairs_ = 0;
   std::vector<Piece> pieces_;         // row by row
   std::vector<std::int64_t> begins_;  // of the rows in pieces_, and the end
 };

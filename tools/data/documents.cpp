@@ -31,11 +31,14 @@ class Strings {
     const bool has_text = keys_.empty() && document.is_object() && document.contains("text") &&
                           document["text"].is_string();
     if (has_text) return document["text"].get<std::string>();
+    const std::pair<const char*, const char*> kind =
+        document.contains("chosen")     ? std::pair("chosen and rejected", "chosen")
+        : document.contains("messages") ? std::pair("messages", "content")
+                                        : std::pair("prompt and completion", "completion");
     check(!keys_.empty() || !looks_like_sample(document),
           "a sample for fine-tuning ({}): to train on its answers, add --answers-only; to take its "
           "strings as plain text, name their keys, as in --keys {}",
-          document.contains("messages") ? "messages" : "prompt and completion",
-          document.contains("messages") ? "content" : "completion");
+          kind.first, kind.second);
     collect(document, keys_.empty());
     return std::move(text_);
   }

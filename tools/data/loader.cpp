@@ -49,7 +49,8 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
   const Shape shape{rows, sequence_length()};
   const RowSource& first = sources_.front();
   Batch batch{Tensor::from(all.inputs, shape), Tensor::from(all.targets, shape)};
-  if (first.kind() == RowKind::packed) {
+  if (first.has_pairs()) batch.reference = Tensor::from(all.reference, shape);
+  if (first.kind() == RowKind::packed || first.has_pairs()) {
     batch.document_starts = Tensor::empty_on_host(shape, DType::i32);
     std::ranges::copy(all.document_starts, batch.document_starts.data<std::int32_t>());
   } else if (first.document_token() && first.kind() == RowKind::windows) {
@@ -58,12 +59,12 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
   return batch;
 }
 
-std::int64_t TokenLoader::valid_targets(std::int64_t step, std::int64_t first_row,
-                                        std::int64_t rows, std::int64_t batch_size) const {
+std::int64_t TokenLoader::loss_terms(std::int64_t step, std::int64_t first_row, std::int64_t rows,
+                                     std::int64_t batch_size) const {
   std::int64_t targets = 0;
   for (std::int64_t row = first_row; row < first_row + rows; ++row) {
     const auto [source, sample] = sample_of(step * batch_size + row);
-    targets += sources_[source].valid_targets(sample);
+    targets += sources_[source].loss_terms(sample);
   }
   return targets;
 }

@@ -22,6 +22,8 @@ struct Batch {
   Tensor targets;  // [rows, T] i32; kIgnoreIndex where nothing is to be predicted
   /// [rows, T] i32 (models/documents.h); undefined: a row is one document.
   Tensor document_starts = {};
+  /// In data of pairs, [rows, T] f32 (kernels/preference/op.h).
+  Tensor reference = {};
 };
 
 class TokenLoader {
@@ -49,9 +51,9 @@ class TokenLoader {
   /// context's device.
   Batch load(std::int64_t step, std::int64_t first_row, std::int64_t rows,
              std::int64_t batch_size) const;
-  /// The number of valid targets in these rows, without their tokens.
-  std::int64_t valid_targets(std::int64_t step, std::int64_t first_row, std::int64_t rows,
-                             std::int64_t batch_size) const;
+  /// The terms that the loss of these rows is the mean of: their valid targets, or their pairs.
+  std::int64_t loss_terms(std::int64_t step, std::int64_t first_row, std::int64_t rows,
+                          std::int64_t batch_size) const;
 
  private:
   /// The source of a row of the run, and its sample.

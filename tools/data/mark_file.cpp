@@ -54,10 +54,9 @@ void MarkFile::verify(std::optional<std::uint64_t> checksum) const {
     hash.add(std::as_bytes(std::span(piece)));
     const std::int64_t header = begin == 0 ? kHeaderBytes : 0;
     const auto bad = std::find_if(piece.begin() + header, piece.end(),
-                                  [](TokenMarks mark) { return mark > (kTrained | kBegins); });
+                                  [](TokenMarks mark) { return mark > kAllMarks; });
     check(bad == piece.end(), "{}: the marks of token {} are {}; expected 0 to {}", path().string(),
-          begin + (bad - piece.begin()) - kHeaderBytes, bad == piece.end() ? 0 : *bad,
-          kTrained | kBegins);
+          begin + (bad - piece.begin()) - kHeaderBytes, bad == piece.end() ? 0 : *bad, kAllMarks);
   }
   check(
       !checksum || hash.value() == *checksum,

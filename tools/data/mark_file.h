@@ -3,7 +3,8 @@
 // Data for fine-tuning has one next to each token file: train.marks next to train.bin. The token file
 // stays llm.c's. Numbers are little-endian:
 //   int32[256]   header: [0] = 20261122, [1] = version 1, [2] = number of tokens, rest 0
-//   uint8[n]     a token's marks: 1 = it is predicted, 2 = a document begins with it
+//   uint8[n]     a token's marks: 1 = it is predicted, 2 = a document begins with it, 4 = that document is
+//                the rejected answer to the one before it
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,8 @@ namespace tessera {
 using TokenMarks = std::uint8_t;
 inline constexpr TokenMarks kTrained = 1;
 inline constexpr TokenMarks kBegins = 2;
+inline constexpr TokenMarks kRejected = 4;
+inline constexpr TokenMarks kAllMarks = kTrained | kBegins | kRejected;
 
 /// The mark file of a token file, whether it exists or not.
 std::filesystem::path mark_file_of(const std::filesystem::path& token_file);

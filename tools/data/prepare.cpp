@@ -231,7 +231,7 @@ class Preparation {
     };
     if (options_.answers_only) {
       samples_.read(stream, [&](Sample sample) {
-        odd_.add_text(sample.text);
+        odd_.add_text(whole_text(sample));
         if (keeps_document(sample.place)) encoder.add(std::move(sample), end_of_text_);
         report();
       });

@@ -1,9 +1,11 @@
 #include "tools/data/row_source.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/cross_entropy/op.h"
 #include "runtime/check.h"
+#include "runtime/hash.h"
 #include "runtime/random.h"
 
 namespace tessera {
@@ -84,15 +86,66 @@ void RowSource::add_tokens(std::int64_t first, std::int64_t tokens, TokenRows& r
 void RowSource::add_documents(std::int64_t sample, TokenRows& rows) const {
   const std::size_t end = rows.inputs.size() + static_cast<std::size_t>(sequence_length_);
   std::int32_t place = 0;
-  for (const DocumentRows::Piece& piece : document_rows_->row(place_in_epoch(sample))) {
+  const std::int64_t row = place_in_epoch(sample);
+  std::int64_t pair = document_rows_->first_pair(row);
+  for (const DocumentRows::Piece& piece : document_rows_->row(row)) {
     add_tokens(piece.first, piece.tokens, rows);
     rows.document_starts.resize(rows.inputs.size(), place);
+    if (has_pairs()) add_pair(piece, pair++, place, rows);
     place += piece.tokens;
   }
+  if (has_pairs()) rows.reference.resize(end, 0.0f);
   // The empty places are a document, too, so that no token before them could attend to them.
   rows.inputs.resize(end, document_token_.value_or(0));
   rows.targets.resize(end, kIgnoreIndex);
   rows.document_starts.resize(end, place);
+}
+
+void RowSource::add_pair(const DocumentRows::Piece& piece, std::int64_t pair, std::int32_t place,
+                         TokenRows& rows) const {
+  std::vector<TokenMarks> marks(static_cast<std::size_t>(piece.tokens));
+  corpus_.read_marks(piece.first, marks);
+  const auto rejected =
+      std::ranges::find_if(marks, [](TokenMarks mark) { return (mark & kRejected) != 0; });
+  const std::ptrdiff_t chosen_tokens = rejected - marks.begin();
+  const std::ptrdiff_t begin = std::ssize(rows.inputs) - piece.tokens;
+  std::fill(rows.document_starts.begin() + begin + chosen_tokens, rows.document_starts.end(),
+            place + static_cast<std::int32_t>(chosen_tokens));
+  rows.reference.resize(rows.inputs.size(), 0.0f);
+  if (reference_.empty()) return;
+  const auto at = static_cast<std::size_t>(2 * pair);
+  rows.reference[static_cast<std::size_t>(begin)] = reference_[at];
+  rows.reference[static_cast<std::size_t>(begin + chosen_tokens)] = reference_[at + 1];
+}
+
+std::uint64_t RowSource::pairs_fingerprint() const {
+  constexpr std::int64_t kAtATime = 1 << 20;
+  Fnv1a hash;
+  std::vector<TokenId> tokens;
+  std::vector<TokenMarks> marks;
+  for (std::int64_t begin = 0; begin < corpus_.size(); begin += kAtATime) {
+    tokens.resize(static_cast<std::size_t>(std::min(kAtATime, corpus_.size() - begin)));
+    marks.resize(tokens.size());
+    corpus_.read(begin, tokens);
+    corpus_.read_marks(begin, marks);
+    hash.add(std::as_bytes(std::span(tokens)));
+    hash.add(std::as_bytes(std::span(marks)));
+  }
+  for (std::int64_t row = 0; row < samples_; ++row) {
+    for (const DocumentRows::Piece& piece : document_rows_->row(row)) {
+      hash.add(std::as_bytes(std::span(&piece.first, 1)));
+    }
+    hash.add_byte(0);
+  }
+  return hash.value();
+}
+
+void RowSource::set_reference(std::vector<float> log_probabilities) {
+  const std::int64_t pairs = document_rows_->pairs();
+  check(std::ssize(log_probabilities) == 2 * pairs,
+        "{} reference log-probabilities for {} pairs of {}", log_probabilities.size(), pairs,
+        corpus_.name());
+  reference_ = std::move(log_probabilities);
 }
 
 void RowSource::add_row(std::int64_t sample, TokenRows& rows) const {
@@ -100,8 +153,8 @@ void RowSource::add_row(std::int64_t sample, TokenRows& rows) const {
   add_tokens(window_begin(sample), sequence_length_, rows);
 }
 
-std::int64_t RowSource::valid_targets(std::int64_t sample) const {
-  if (document_rows_) return document_rows_->valid_targets(place_in_epoch(sample));
+std::int64_t RowSource::loss_terms(std::int64_t sample) const {
+  if (document_rows_) return document_rows_->loss_terms(place_in_epoch(sample));
   if (!corpus_.has_marks()) return sequence_length_;
   std::vector<TokenMarks> marks(static_cast<std::size_t>(sequence_length_));
   corpus_.read_marks(window_begin(sample) + 1, marks);

@@ -40,6 +40,8 @@ struct TokenRows {
   std::vector<std::int32_t> inputs, targets;
   /// In rows of documents, where each token's document starts. Empty: a row is one document.
   std::vector<std::int32_t> document_starts;
+  /// In rows of pairs, the reference's log-probability of a document at its first token, and zeros.
+  std::vector<float> reference;
 };
 
 class RowSource {
@@ -61,8 +63,16 @@ class RowSource {
 
   /// Appends a sample's row.
   void add_row(std::int64_t sample, TokenRows& rows) const;
-  /// The number of valid targets in a sample's row, without its tokens.
-  std::int64_t valid_targets(std::int64_t sample) const;
+  /// The terms that the loss of a sample's row is the mean of: its valid targets, or its pairs.
+  std::int64_t loss_terms(std::int64_t sample) const;
+
+  /// Whether its rows are of pairs of answers (document_rows.h), and how many there are.
+  bool has_pairs() const { return document_rows_ && document_rows_->has_pairs(); }
+  const DocumentRows& document_rows() const { return *document_rows_; }
+  /// A hash of the pairs' tokens and of their places in rows.
+  std::uint64_t pairs_fingerprint() const;
+  /// The reference model's log-probabilities: two numbers for each pair, in the order of the rows.
+  void set_reference(std::vector<float> log_probabilities);
 
  private:
   void set_windows();
@@ -74,6 +84,9 @@ class RowSource {
   /// Appends the inputs from `first` on, and their targets.
   void add_tokens(std::int64_t first, std::int64_t tokens, TokenRows& rows) const;
   void add_documents(std::int64_t sample, TokenRows& rows) const;
+  /// Makes the piece in the last rows of `rows` a pair, whose first token is at `place` of its row.
+  void add_pair(const DocumentRows::Piece& piece, std::int64_t pair, std::int32_t place,
+                TokenRows& rows) const;
 
   TokenCorpus corpus_;
   std::int64_t sequence_length_;
@@ -86,6 +99,8 @@ class RowSource {
   std::int64_t offsets_ = 1;
   /// None: windows.
   std::optional<DocumentRows> document_rows_;
+  /// Empty: zeros.
+  std::vector<float> reference_;
 };
 
 }  // namespace tessera

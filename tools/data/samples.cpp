@@ -14,12 +14,27 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::vector<ChatMessage> messages_of(const JsonEntries& sample) {
+std::vector<ChatMessage> messages_of(const JsonEntries& sample, const char* key) {
   std::vector<ChatMessage> messages;
-  for (const JsonEntries& message : sample.objects("messages")) {
+  for (const JsonEntries& message : sample.objects(key)) {
     messages.push_back({message.text("role"), message.text("content")});
   }
   return messages;
+}
+
+Sample completed(const std::string& prompt, const std::string& completion) {
+  return {.text = prompt + completion,
+          .answers = {{prompt.size(), prompt.size() + completion.size()}},
+          .ends_text = !completion.empty()};
+}
+
+/// The number of messages that two conversations begin with alike.
+std::size_t shared_messages(const std::vector<ChatMessage>& a, const std::vector<ChatMessage>& b) {
+  const auto equal = [](const ChatMessage& x, const ChatMessage& y) {
+    return x.role == y.role && x.content == y.content;
+  };
+  return static_cast<std::size_t>(
+      std::mismatch(a.begin(), a.end(), b.begin(), b.end(), equal).first - a.begin());
 }
 
 /// The number of tokens that two texts begin with alike.
@@ -33,6 +48,7 @@ std::size_t common_beginning(const std::vector<std::int32_t>& a,
 
 bool looks_like_sample(const json& document) {
   if (!document.is_object()) return false;
+  if (document.contains("chosen") && document.contains("rejected")) return true;
   const auto messages = document.find("messages");
   if (messages == document.end()) {
     return document.contains("prompt") && document.contains("completion");
@@ -49,6 +65,9 @@ void SampleReader::read(InputStream& file, const std::function<void(Sample)>& ta
     Sample sample;
     try {
       sample = sample_of(line);
+      check(pairs_.value_or(!sample.rejected.empty()) == !sample.rejected.empty(),
+            "pairs of answers and other samples cannot be mixed; prepare them in two folders");
+      pairs_ = !sample.rejected.empty();
     } catch (const Error& error) {
       fail("{}: {}", place, error.what());
     }
@@ -60,26 +79,64 @@ void SampleReader::read(InputStream& file, const std::function<void(Sample)>& ta
 
 Sample SampleReader::sample_of(const json& line) {
   const JsonEntries entries(line);
-  if (!line.contains("messages")) {
-    check(line.contains("prompt") || line.contains("completion"),
-          "a sample for fine-tuning has messages, or prompt and completion; this one has neither");
-    const std::string prompt = entries.text("prompt"), completion = entries.text("completion");
-    return {.text = prompt + completion,
-            .answers = {{prompt.size(), prompt.size() + completion.size()}},
-            .ends_text = !completion.empty()};
+  if (line.contains("chosen") || line.contains("rejected")) return pair_of(line);
+  if (line.contains("messages")) return chat_of(messages_of(entries, "messages"));
+  check(
+      line.contains("prompt") || line.contains("completion"),
+      "a sample for fine-tuning has messages, prompt and completion, or chosen and rejected; this "
+      "one has none of them");
+  return completed(entries.text("prompt"), entries.text("completion"));
+}
+
+Sample SampleReader::pair_of(const json& line) {
+  const JsonEntries entries(line);
+  const auto pair = [](Sample chosen, Sample rejected) {
+    chosen.rejected.push_back(std::move(rejected));
+    return chosen;
+  };
+  if (line.contains("chosen") && line["chosen"].is_string()) {
+    const std::string prompt = entries.text("prompt");
+    return pair(completed(prompt, entries.text("chosen")),
+                completed(prompt, entries.text("rejected")));
   }
-  const std::vector<ChatMessage> messages = messages_of(entries);
+  std::vector<ChatMessage> prompt;
+  if (line.contains("prompt")) prompt = messages_of(entries, "prompt");
+  const auto continued = [&](const char* key) {
+    std::vector<ChatMessage> messages = prompt;
+    for (ChatMessage& message : messages_of(entries, key)) messages.push_back(std::move(message));
+    return messages;
+  };
+  const auto chosen = continued("chosen"), rejected = continued("rejected");
+  const std::size_t shared = prompt.empty() ? shared_messages(chosen, rejected) : prompt.size();
+  return pair(chat_of(chosen, shared), chat_of(rejected, shared));
+}
+
+Sample SampleReader::chat_of(const std::vector<ChatMessage>& messages, std::size_t shared) {
   if (!template_) {
     check(fs::is_directory(tokenizer_),
           "messages need a tokenizer with a chat template, and '{}' has none", tokenizer_);
     template_ = ChatTemplate::of(tokenizer_);
   }
   RenderedChat chat = template_->render_whole(messages);
+  const auto before =
+      std::count_if(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(shared),
+                    [](const ChatMessage& message) { return message.role == "assistant"; });
+  chat.answers.erase(chat.answers.begin(), chat.answers.begin() + before);
   return {.text = std::move(chat.text), .answers = std::move(chat.answers)};
 }
 
-std::vector<std::int32_t> encode_sample(const Sample& sample, const Tokenizer& tokenizer,
-                                        std::optional<std::int32_t> end_of_text) {
+std::string whole_text(const Sample& sample) {
+  std::string text = sample.text;
+  for (const Sample& rejected : sample.rejected) text += rejected.text;
+  return text;
+}
+
+namespace {
+
+/// The tokens of one text with marks, but for that of its beginning.
+std::vector<std::int32_t> encode_text(const Sample& sample, const Tokenizer& tokenizer,
+                                      std::optional<std::int32_t> end_of_text,
+                                      const std::string& place) {
   std::vector<std::int32_t> tokens = tokenizer.encode(sample.text);
   std::vector<TokenMarks> marks(tokens.size());
   const std::string_view text = sample.text;
@@ -99,10 +156,32 @@ std::vector<std::int32_t> encode_sample(const Sample& sample, const Tokenizer& t
   check(std::find(marks.begin() + (marks.empty() ? 0 : 1), marks.end(), kTrained) != marks.end(),
         "{}: no token of this sample would be trained: it has no answer, or nothing before its "
         "answer",
-        sample.place);
-  marks.front() |= kBegins;
+        place);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<std::int32_t>(with_marks(tokens[i], marks[i]));
+  }
+  return tokens;
+}
+
+}  // namespace
+
+std::vector<std::int32_t> encode_sample(const Sample& sample, const Tokenizer& tokenizer,
+                                        std::optional<std::int32_t> end_of_text) {
+  std::vector<std::int32_t> tokens = encode_text(sample, tokenizer, end_of_text, sample.place);
+  const auto add_mark = [](std::int32_t& token, TokenMarks marks) {
+    token = static_cast<std::int32_t>(static_cast<TokenId>(token) | with_marks(0, marks));
+  };
+  // A text of a pair belongs to no token before it, so its first token is not predicted.
+  const auto begin_answer = [&](std::int32_t& token, TokenMarks marks) {
+    token = static_cast<std::int32_t>(without_marks(static_cast<TokenId>(token)));
+    add_mark(token, marks);
+  };
+  sample.rejected.empty() ? add_mark(tokens.front(), kBegins)
+                          : begin_answer(tokens.front(), kBegins);
+  for (const Sample& rejected : sample.rejected) {
+    std::vector<std::int32_t> own = encode_text(rejected, tokenizer, end_of_text, sample.place);
+    begin_answer(own.front(), kBegins | kRejected);
+    tokens.insert(tokens.end(), own.begin(), own.end());
   }
   return tokens;
 }

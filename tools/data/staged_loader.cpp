@@ -16,9 +16,9 @@ Batch StagedLoader::load(std::int64_t batch, std::int64_t first_row, std::int64_
   return loader_.load(batch, first_row, rows, batch_size_);
 }
 
-std::int64_t StagedLoader::valid_targets(std::int64_t batch, std::int64_t first_row,
-                                         std::int64_t rows) const {
-  return loader_.valid_targets(batch, first_row, rows, batch_size_);
+std::int64_t StagedLoader::loss_terms(std::int64_t batch, std::int64_t first_row,
+                                      std::int64_t rows) const {
+  return loader_.loss_terms(batch, first_row, rows, batch_size_);
 }
 
 }  // namespace tessera

@@ -22,7 +22,7 @@ class StagedLoader {
   void stage(std::int64_t batch, std::int64_t first_row, std::int64_t rows);
   /// TokenLoader::load, or the staged rows if they are the same.
   Batch load(std::int64_t batch, std::int64_t first_row, std::int64_t rows);
-  std::int64_t valid_targets(std::int64_t batch, std::int64_t first_row, std::int64_t rows) const;
+  std::int64_t loss_terms(std::int64_t batch, std::int64_t first_row, std::int64_t rows) const;
 
  private:
   struct Place {

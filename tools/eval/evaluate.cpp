@@ -55,7 +55,7 @@ void add_losses(LanguageModel& model, const TokenLoader& loader, SourceLoss& tot
   const std::int64_t at_a_time = std::max<std::int64_t>(1, kTokensAtATime / length);
   for (std::int64_t first = 0; first < loader.samples(); first += at_a_time) {
     const std::int64_t rows = std::min(at_a_time, loader.samples() - first);
-    const std::int64_t targets = loader.valid_targets(0, first, rows, loader.samples());
+    const std::int64_t targets = loader.loss_terms(0, first, rows, loader.samples());
     if (targets == 0) continue;
     const Batch batch = loader.load(0, first, rows, loader.samples());
     const Variable loss =

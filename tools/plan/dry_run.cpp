@@ -66,12 +66,13 @@ class PeakWatch final : public UnitHooks {
 /// Batches in the tensors that a TokenLoader fills.
 BatchSource blank_batches(const ResolvedConfig& run) {
   const std::int64_t length = run.config.data.sequence_length;
-  const bool documents = masks_documents(run);
-  return {[length, documents](std::int64_t, std::int64_t, std::int64_t rows) {
+  const bool documents = masks_documents(run), pairs = compares_pairs(run.config.train.objective);
+  return {[length, documents, pairs](std::int64_t, std::int64_t, std::int64_t rows) {
             const Shape shape{rows, length};
             const std::vector<std::int32_t> ids(static_cast<std::size_t>(rows * length));
             return Batch{Tensor::from(ids, shape), Tensor::from(ids, shape),
-                         documents ? Tensor::empty_on_host(shape, DType::i32) : Tensor()};
+                         documents ? Tensor::empty_on_host(shape, DType::i32) : Tensor(),
+                         pairs ? Tensor::empty(shape, DType::f32) : Tensor()};
           },
           [length](std::int64_t, std::int64_t, std::int64_t rows) { return rows * length; }};
 }

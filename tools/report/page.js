@@ -308,6 +308,8 @@ field('Gradient norm', 'The largest since the line before, without clipping.', '
 field('Tokens per second', 'Of all ranks; evaluations do not count.', 'tokens_per_second', { zero: true });
 field('Share of the peak (MFU)', 'FLOP/s of the model over those of the data sheet.', 'mfu', { zero: true });
 field('Share of plain matrix products', 'FLOP/s of the model over those of products of its shapes.', 'matmul_fraction', { zero: true });
+field('Reward margin', 'The chosen answers\' rewards minus those of the rejected ones.', 'margin');
+field('Preference accuracy', 'The share of pairs whose chosen answer has the larger reward.', 'accuracy', { zero: true });
 field('Router loss', 'Balance and z-losses, which the loss does not contain.', 'router_loss', { zero: true });
 runChooser();
 phases();

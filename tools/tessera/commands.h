@@ -11,6 +11,7 @@ namespace tessera {
 
 void add_prepare(Command& app);
 void add_train(Command& app);
+void add_reference(Command& app);
 void add_launch(Command& app);
 void add_selftest(Command& app);
 void add_encode(Command& app);

@@ -119,8 +119,8 @@ void add_prepare(Command& app) {
       .type("auto|none|TOKEN")
       .shows_default();
   command.flag("--answers-only", options->answers_only,
-               "The inputs are .jsonl files or tables with messages, or prompt and completion, for "
-               "fine-tuning; only the answers are trained");
+               "The inputs are .jsonl files or tables with messages, prompt and completion, or "
+               "chosen and rejected, for fine-tuning; only the answers are trained");
   command.flag("--drop-repeated", options->drop_repeated,
                "Leave out every document whose text an earlier one has");
   command

@@ -9,6 +9,7 @@ namespace {
 void add_commands(Command& app) {
   add_prepare(app);
   add_train(app);
+  add_reference(app);
   add_launch(app);
   add_selftest(app);
   add_encode(app);

@@ -63,6 +63,14 @@ std::string fields_of_sources(const StepMetrics& m) {
                      fmt::join(losses, ", "), fmt::join(perplexities, ", "));
 }
 
+/// The fields of pairs; `prefix` is that of their names.
+std::string fields_of_pairs(std::string_view prefix, const PreferenceMeans& means) {
+  return fmt::format(
+      R"(, "{0}accuracy": {1}, "{0}margin": {2}, "{0}chosen_reward": {3}, "{0}rejected_reward": {4})",
+      prefix, number(means.accuracy), number(means.margin()), number(means.chosen_reward),
+      number(means.rejected_reward));
+}
+
 /// {"tables": 0.001}. A match has no character that JSON would escape.
 std::string field_of_groups(const StepMetrics& m) {
   std::vector<std::string> rates;
@@ -117,6 +125,8 @@ std::string json_line(const StepMetrics& m) {
   if (m.val_loss) line += fmt::format(R"(, "val_loss": {})", *m.val_loss);
   if (!m.val_losses.empty()) line += fields_of_sources(m);
   if (m.val_loss_ema) line += fmt::format(R"(, "val_loss_ema": {})", *m.val_loss_ema);
+  if (m.preference) line += fields_of_pairs("", *m.preference);
+  if (m.val_preference) line += fields_of_pairs("val_", *m.val_preference);
   if (m.hellaswag) line += fmt::format(R"(, "hellaswag": {})", *m.hellaswag);
   if (m.router_loss) line += fields_of_routers(m);
   if (!m.group_learning_rates.empty()) line += field_of_groups(m);
@@ -164,7 +174,10 @@ std::string validation_line(const StepMetrics& m) {
 const std::vector<MetricField>& metric_fields() {
   static const std::vector<MetricField> fields = {
       {"step", "The step, counted from 1."},
-      {"loss", "Mean cross-entropy of this step's valid targets, before the update."},
+      {"loss",
+       "Mean cross-entropy of this step's valid targets, before the update; or with an objective "
+       "of "
+       "pairs the mean of their losses."},
       {"mean_loss", "Mean of `loss` over the interval."},
       {"val_loss",
        "Mean cross-entropy of the validation tokens, after the update. Only in lines "
@@ -175,6 +188,15 @@ const std::vector<MetricField>& metric_fields() {
        "over all their tokens."},
       {"val_perplexities", "The exponentials of these losses."},
       {"val_loss_ema", "The same of the averages of `train.ema`. Only with `train.evaluate_ema`."},
+      {"accuracy",
+       "The share of this step's pairs whose chosen answer has the larger reward. Only with an "
+       "objective of pairs, as the next three. With the prefix `val_` they are of the validation "
+       "pairs."},
+      {"margin", "Mean of the chosen answers' rewards minus that of the rejected ones."},
+      {"chosen_reward",
+       "Mean reward of the chosen answers: `preference.beta` times the log-probability over that "
+       "of the reference; for ipo and simpo per token, and for simpo without a reference."},
+      {"rejected_reward", "The same of the rejected answers."},
       {"hellaswag",
        "The share of `data.hellaswag`'s questions that the model answers right, after the update. "
        "Only in lines with that measurement."},

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/category.h"
+#include "tools/train/preferences.h"
 
 namespace tessera {
 
@@ -30,6 +31,9 @@ struct StepMetrics {
   std::optional<float> val_loss_ema = {};
   /// The share of multiple-choice questions that the model answers right.
   std::optional<double> hellaswag = {};
+  /// With an objective of pairs: means of this step, and of the validation pairs.
+  std::optional<PreferenceMeans> preference = {};
+  std::optional<PreferenceMeans> val_preference = {};
   double learning_rate = 0.0;
   /// The same for each listed group that is trained, by its `match`.
   std::vector<std::pair<std::string, double>> group_learning_rates = {};

@@ -109,7 +109,7 @@ void PipelinePasses::backward(const Pass& pass, InFlight& here, const StageMessa
       const Span span("forward");
       const PartRange& all = plan().stages.back();
       here.output = compute({all.last - 1, all.last}, here.output, here.batch, training.loss_scale,
-                            /*training=*/true);
+                            /*training=*/true, training.objective(pass.micro_batch, here.batch));
     }
     training.add_loss(pass.micro_batch, here.output.data());
   } else {
@@ -127,9 +127,10 @@ void PipelinePasses::backward(const Pass& pass, InFlight& here, const StageMessa
   here.input = here.output = {};
 }
 
-Variable PipelinePasses::loss(const Batch& batch, double loss_scale) {
+Variable PipelinePasses::loss(const Batch& batch, double loss_scale,
+                              const RowObjective& objective) {
   return run_stages(batch.inputs.shape(), [&](const Stage& parts, const Variable& x) {
-    return compute(parts, x, batch, loss_scale, /*training=*/false);
+    return compute(parts, x, batch, loss_scale, /*training=*/false, objective);
   });
 }
 
@@ -175,14 +176,14 @@ Tensor PipelinePasses::share(const Tensor& result, const Shape& shape, DType dty
 }
 
 Variable PipelinePasses::compute(const Stage& parts, const Variable& x, const Batch& batch,
-                                 double loss_scale, bool training) {
+                                 double loss_scale, bool training, const RowObjective& objective) {
   if (parts.first == parts.last) return x;
   const Units& units = model_.units();  // a tied head is the first unit
   for (std::int64_t part = parts.first; part < parts.last; ++part) {
     units[static_cast<std::size_t>(part) % units.size()]->start_pass();
   }
   return model_.loss_of_stage(parts, x, batch.inputs, batch.targets, loss_scale, training,
-                              batch.document_starts);
+                              batch.document_starts, objective);
 }
 
 Stage PipelinePasses::parts_of(int stage, bool with_head) const {

@@ -44,16 +44,16 @@ class PipelinePasses final : public StageRelay {
     std::function<void(std::int64_t i)> enter;
     /// On the last stage: takes the loss of a micro-batch, before its backward pass.
     std::function<void(std::int64_t i, const Tensor& loss)> add_loss;
+    std::function<RowObjective(std::int64_t i, const Batch& batch)> objective;  // or no objective
     double loss_scale = 1.0;
-    /// [B, T] of a micro-batch.
-    Shape tokens;
+    Shape tokens;  // [B, T] of a micro-batch
   };
   /// Forward and backward of all micro-batches.
   void train(Step& step, const Training& training);
 
   /// The loss of a batch without gradients: LanguageModel::loss on the rank of the last stage, undefined on
   /// the others.
-  Variable loss(const Batch& batch, double loss_scale);
+  Variable loss(const Batch& batch, double loss_scale, const RowObjective& objective);
 
   Variable run_stages(const Shape& tokens, const StageFunction& compute) override;
   Tensor share(const Tensor& result, const Shape& shape, DType dtype) override;
@@ -88,7 +88,7 @@ class PipelinePasses final : public StageRelay {
   void start(bool trains);
   /// `x` itself if there are no parts.
   Variable compute(const Stage& parts, const Variable& x, const Batch& batch, double loss_scale,
-                   bool training);
+                   bool training, const RowObjective& objective = {});
   void forward(const Pass& pass, InFlight& here, const StageMessage& received,
                const Training& training);
   void backward(const Pass& pass, InFlight& here, const StageMessage& received,

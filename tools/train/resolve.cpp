@@ -18,6 +18,7 @@
 #include "tools/config/sharding_options.h"
 #include "tools/data/token_corpus.h"
 #include "tools/train/parameter_groups.h"
+#include "tools/train/preferences.h"
 #include "tools/train/resolve_ranks.h"
 #include "tools/train/size_model.h"
 
@@ -152,6 +153,7 @@ ResolvedConfig resolve(const Config& config) {
   });
   check_key(config, "train.elastic", [&] { check_elastic(config); });
   check_kept_dtypes(config);
+  check_objective(config);
   check_key(config, "sharding.check_replicas", [&] {
     check(config.sharding.check_replicas == 0 || has_replicas(config.sharding),
           "{} is for ddp and hsdp; with {} no two ranks hold the same part",
@@ -188,7 +190,8 @@ std::optional<std::int32_t> find_document_token(const std::string& name, const f
 
 bool masks_documents(const ResolvedConfig& run) {
   const RowKind rows = run.config.data.rows;
-  return rows == RowKind::packed || (rows == RowKind::windows && run.document_token.has_value());
+  return rows == RowKind::packed || compares_pairs(run.config.train.objective) ||
+         (rows == RowKind::windows && run.document_token.has_value());
 }
 
 namespace {

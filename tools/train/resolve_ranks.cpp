@@ -6,6 +6,7 @@
 #include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
 #include "tools/train/parameter_groups.h"
+#include "tools/train/preferences.h"
 
 namespace tessera {
 namespace {

@@ -10,18 +10,21 @@
 #include "models/hugging_face.h"
 #include "runtime/check.h"
 #include "tools/config/parse.h"
+#include "tools/train/preferences.h"
+#include "tools/train/reference.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// The rows of the tokens that `path` names.
-RowSource open_rows(const fs::path& path, const ResolvedConfig& run, SampleOrder order) {
-  const DataConfig& data = run.config.data;
-  return RowSource(TokenCorpus::open(path, shape_of(run.model).vocab_size), data.sequence_length,
-                   order, static_cast<std::uint64_t>(run.config.train.seed), run.document_token,
-                   data.rows);
+/// With the reference, if the objective needs one.
+RowSource open_with_reference(const fs::path& path, const ResolvedConfig& run, SampleOrder order) {
+  RowSource rows = open_rows(path, run, order);
+  if (needs_reference(run.config.train.objective)) {
+    rows.set_reference(read_reference(reference_file_of(path), rows, model_fingerprint(run)));
+  }
+  return rows;
 }
 
 /// The tokens of data.train. Entries of a mixture that have the same path share one source.
@@ -40,7 +43,7 @@ TokenLoader open_training(const ResolvedConfig& run) {
                        .until_step = entry.until_step});
       if (known != paths.end()) continue;
       paths.push_back(entry.path);
-      sources.push_back(open_rows(entry.path, run, SampleOrder::shuffled));
+      sources.push_back(open_with_reference(entry.path, run, SampleOrder::shuffled));
     }
     std::vector<Mixture::Source> sizes;
     for (const RowSource& source : sources) sizes.push_back({source.samples(), source.inputs()});
@@ -56,12 +59,14 @@ std::vector<ValidationTokens> open_validation(const ResolvedConfig& run) {
   if (!data.val.empty()) {
     check_key(run.config, "data.val", [&] {
       check(data.validation.empty(), "data.validation is set, too; leave one out");
-      opened.push_back({"", TokenLoader(open_rows(data.val, run, SampleOrder::sequential))});
+      opened.push_back(
+          {"", TokenLoader(open_with_reference(data.val, run, SampleOrder::sequential))});
     });
   }
   for (const auto& [name, path] : data.validation) {
     check_key(run.config, "data.validation", [&] {
-      opened.push_back({name, TokenLoader(open_rows(path, run, SampleOrder::sequential))});
+      opened.push_back(
+          {name, TokenLoader(open_with_reference(path, run, SampleOrder::sequential))});
     });
   }
   return opened;
@@ -100,6 +105,23 @@ std::vector<Question> questions_of(const ResolvedConfig& run) {
 
 }  // namespace
 
+RowSource open_rows(const fs::path& path, const ResolvedConfig& run, SampleOrder order) {
+  const DataConfig& data = run.config.data;
+  const Objective objective = run.config.train.objective;
+  TokenCorpus corpus = TokenCorpus::open(path, shape_of(run.model).vocab_size);
+  const bool pairs = holds_pairs(corpus);
+  check(pairs == compares_pairs(objective), "{} has {} of answers, and train.objective is {}; {}",
+        path.string(), pairs ? "pairs" : "no pairs", enum_name(objective),
+        pairs ? "set it to dpo, ipo or simpo"
+              : "prepare samples with chosen and rejected, with --answers-only");
+  return {std::move(corpus),
+          data.sequence_length,
+          order,
+          static_cast<std::uint64_t>(run.config.train.seed),
+          run.document_token,
+          data.rows};
+}
+
 RunData::RunData(const ResolvedConfig& run)
     : train(open_training(run)),
       validation(open_validation(run)),
@@ -116,7 +138,7 @@ BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step,
         return loader.load(step - first_step, first, rows, batch_size);
       },
       [&loader, first_step, batch_size](std::int64_t step, std::int64_t first, std::int64_t rows) {
-        return loader.valid_targets(step - first_step, first, rows, batch_size);
+        return loader.loss_terms(step - first_step, first, rows, batch_size);
       }};
 }
 
@@ -125,7 +147,7 @@ BatchSource batches_of(StagedLoader& loader, std::int64_t first_step) {
             return loader.load(step - first_step, first, rows);
           },
           [&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
-            return loader.valid_targets(step - first_step, first, rows);
+            return loader.loss_terms(step - first_step, first, rows);
           },
           [&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
             loader.stage(step - first_step, first, rows);
@@ -148,6 +170,14 @@ std::string describe_data(const ResolvedConfig& run, const RunData& data) {
     text = sources.size() > 1 ? fmt::format("{}\n           {}: {}", text, sources[i].name(), part)
                               : fmt::format("{}: {}, {}", sources[i].name(), text, part);
   }
+  std::int64_t pairs = 0, long_pairs = 0;
+  for (const RowSource& source : sources) {
+    if (!source.has_pairs()) continue;
+    pairs += source.document_rows().pairs();
+    long_pairs += source.document_rows().long_pairs();
+  }
+  if (pairs > 0) text += fmt::format(" with {} pairs", pairs);
+  if (long_pairs > 0) text += fmt::format(" ({} longer than a row are left out)", long_pairs);
   if (config.rows != RowKind::windows) {
     text += fmt::format(", {:.1f}% full", 100.0 * data.train.share_of_inputs());
   }

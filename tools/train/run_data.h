@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,11 @@ struct RunData {
   /// The questions of data.hellaswag.
   std::vector<Question> questions;
 };
+
+/// The rows of the tokens that `path` names, without a reference. Raises Error if they are of pairs and the
+/// objective is not, or the other way round.
+RowSource open_rows(const std::filesystem::path& path, const ResolvedConfig& run,
+                    SampleOrder order);
 
 /// The loader's batches, which must outlive them. Step `first_step` has batch 0.
 BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step, std::int64_t batch_size);

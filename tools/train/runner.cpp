@@ -339,6 +339,7 @@ void Runner::report(std::int64_t step, const StepResult& result) {
   meter_.stop();
   StepMetrics metrics = {.step = step,
                          .loss = result.loss,
+                         .preference = result.preference,
                          .learning_rate = result.learning_rate,
                          .group_learning_rates = group_learning_rates(config_, step),
                          .gradient_norm = result.gradient_norm,
@@ -389,24 +390,38 @@ std::int64_t Runner::rows_to_measure(const TokenLoader& loader) const {
 
 void Runner::measure_validation(StepMetrics& metrics, bool ema) {
   const SteadyClock::time_point begin = SteadyClock::now();
-  std::int64_t all_rows = 0, all_targets = 0;
+  std::int64_t all_rows = 0, all_terms = 0;
   double sum = 0.0;
+  PreferenceMeans pairs;
   for (const auto& [name, loader] : data_.validation) {
     const std::int64_t rows = rows_to_measure(loader);
-    const std::int64_t targets = loader.valid_targets(0, 0, rows, rows);
+    const std::int64_t terms = loader.loss_terms(0, 0, rows, rows);
     const BatchSource batches = batches_of(loader, 0, rows);
-    const float loss =
-        ema ? session_.evaluate_ema(rows, batches) : session_.evaluate(rows, batches);
+    const Evaluation evaluation = ema ? Evaluation{.loss = session_.evaluate_ema(rows, batches)}
+                                      : session_.measure(rows, batches);
+    const float loss = evaluation.loss;
     check(std::isfinite(loss),
           "step {}: the validation loss{} is {}; the run stops. Lower optimizer.learning_rate or "
           "lengthen optimizer.warmup_steps",
           metrics.step, name.empty() ? "" : " of " + name, loss);
     if (!name.empty() && !ema) metrics.val_losses.emplace_back(name, loss);
-    sum += static_cast<double>(loss) * static_cast<double>(targets);
-    all_targets += targets;
+    const auto weight = static_cast<double>(terms);
+    sum += static_cast<double>(loss) * weight;
+    all_terms += terms;
+    if (evaluation.preference) {
+      pairs.accuracy += evaluation.preference->accuracy * weight;
+      pairs.chosen_reward += evaluation.preference->chosen_reward * weight;
+      pairs.rejected_reward += evaluation.preference->rejected_reward * weight;
+    }
     all_rows += rows;
   }
-  const auto mean = static_cast<float>(sum / static_cast<double>(all_targets));
+  const auto all = static_cast<double>(all_terms);
+  if (!ema && compares_pairs(config_.train.objective)) {
+    metrics.val_preference = {.accuracy = pairs.accuracy / all,
+                              .chosen_reward = pairs.chosen_reward / all,
+                              .rejected_reward = pairs.rejected_reward / all};
+  }
+  const auto mean = static_cast<float>(sum / all);
   (ema ? metrics.val_loss_ema : metrics.val_loss) = mean;
   event("eval", {{ema ? "val_loss_ema" : "val_loss", shortest(mean)},
                  {"sequences", all_rows},

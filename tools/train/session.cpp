@@ -25,27 +25,28 @@
 
 namespace tessera {
 
-std::int64_t BatchSource::valid_targets(std::int64_t step, std::int64_t first_row,
-                                        std::int64_t rows) const {
+std::int64_t BatchSource::loss_terms(std::int64_t step, std::int64_t first_row,
+                                     std::int64_t rows) const {
   if (count_) return count_(step, first_row, rows);
   return tessera::valid_targets(load_(step, first_row, rows).targets);
 }
 
 namespace {
 
-/// Turns the first of the values into their sum, in a binary tree, and returns it.
+/// Turns the first of the values, or rows of values, into their sum, in a binary tree, and returns it.
 Tensor sum_in_tree(const Tensor& values) {
   const Tensor first = values.slice(0, 1);
-  if (values.numel() == 1) return first;
+  if (values.size(0) == 1) return first;
   Tensors parts;
-  for (std::int64_t i = 0; i < values.numel(); ++i) parts.push_back(values.slice(i, i + 1));
+  for (std::int64_t i = 0; i < values.size(0); ++i) parts.push_back(values.slice(i, i + 1));
   tree_reduce(first, parts, Reduction::sum);
   return first;
 }
 
-/// The last number is the wish to stop.
-Tensor losses_of(const StepInputs& inputs) {
-  return inputs.sums.slice(0, inputs.sums.numel() - 1);
+/// A row of numbers for each loss. The number behind all of them is the wish to stop.
+Tensor losses_of(const StepInputs& inputs, std::int64_t losses) {
+  const std::int64_t count = inputs.sums.numel() - 1;
+  return inputs.sums.slice(0, count).reshape({losses, count / losses});
 }
 
 }  // namespace
@@ -126,7 +127,7 @@ void TrainingSession::check_graph() const {
 
 StepNumbers TrainingSession::numbers_of(std::int64_t step, const BatchSource& source) const {
   const double scale = scaler_ ? scaler_->scale() : 1.0;
-  const std::int64_t targets = source.valid_targets(step, 0, run_.config.data.batch_size);
+  const std::int64_t targets = source.loss_terms(step, 0, run_.config.data.batch_size);
   check(targets > 0, "step {}: no target of the batch is valid", step);
   return {.step = static_cast<std::uint64_t>(step),
           .update = optimizer_->steps() + 1,
@@ -137,7 +138,8 @@ StepNumbers TrainingSession::numbers_of(std::int64_t step, const BatchSource& so
 
 StepInputs TrainingSession::inputs_of(std::int64_t step, const BatchSource& source,
                                       bool stop) const {
-  std::vector<float> start(static_cast<std::size_t>(strategy_->plan().losses()) + 1, 0.0f);
+  const std::int64_t numbers = strategy_->plan().losses() * strategy_->plan().loss_numbers;
+  std::vector<float> start(static_cast<std::size_t>(numbers) + 1, 0.0f);
   start.back() = stop ? 1.0f : 0.0f;
   return {
       .sums = Tensor::from(start, {static_cast<std::int64_t>(start.size())}),
@@ -307,8 +309,21 @@ void TrainingSession::enter_micro_batch(std::uint64_t step, std::int64_t i) cons
 }
 
 void TrainingSession::add_loss(const Tensor& losses, std::int64_t i, const Tensor& loss) const {
-  const Tensor sum = losses.slice(i % losses.numel(), i % losses.numel() + 1);
+  const Tensor sum = sums_of(losses, i).slice(0, 1);
   if (counts_in_loss_) add(sum, sum, loss);
+}
+
+Tensor TrainingSession::sums_of(const Tensor& losses, std::int64_t i) const {
+  const std::int64_t row = i % losses.size(0);
+  return losses.slice(row, row + 1).reshape({losses.size(1)});
+}
+
+RowObjective TrainingSession::objective_of(const Tensor& losses, std::int64_t i, const Batch& batch,
+                                           double scale) const {
+  if (!compares_pairs(run_.config.train.objective)) return {};
+  const Tensor numbers = sums_of(losses, i);
+  return preference_objective(preference_loss_of(run_.config), batch, scale,
+                              counts_in_loss_ ? numbers.slice(1, numbers.numel()) : Tensor());
 }
 
 Batch TrainingSession::own_tokens(const Batch& rows) const {
@@ -333,6 +348,10 @@ void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& num
                                .enter = [&](std::int64_t i) { enter_micro_batch(numbers.step, i); },
                                .add_loss = [&](std::int64_t i,
                                                const Tensor& loss) { add_loss(losses, i, loss); },
+                               .objective =
+                                   [&](std::int64_t i, const Batch& batch) {
+                                     return objective_of(losses, i, batch, numbers.loss_factor);
+                                   },
                                .loss_scale = numbers.loss_factor,
                                .tokens = own_tokens_shape()});
     return;
@@ -343,8 +362,9 @@ void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& num
     Variable loss;
     {
       const Span span("forward");
-      loss = model_->loss(batch.inputs, batch.targets, numbers.loss_factor, /*training=*/true,
-                          batch.document_starts);
+      loss =
+          model_->loss(batch.inputs, batch.targets, numbers.loss_factor, /*training=*/true,
+                       batch.document_starts, objective_of(losses, i, batch, numbers.loss_factor));
       add_loss(losses, i, loss.data());
     }
     const Span span("backward");
@@ -353,29 +373,41 @@ void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& num
   }
 }
 
-float TrainingSession::evaluate(std::int64_t rows, const BatchSource& source) {
+Variable TrainingSession::loss_of(const Batch& batch, double scale, const RowObjective& objective) {
   const NoGradient no_gradient;
+  if (pipeline_ != nullptr) return pipeline_->loss(batch, scale, objective);
+  return model_->loss(batch.inputs, batch.targets, scale, /*training=*/false, batch.document_starts,
+                      objective);
+}
+
+Evaluation TrainingSession::measure(std::int64_t rows, const BatchSource& source) {
   const ContextAxisScope scope(strategy_->context_axis());
   const std::int64_t at_a_time = rows_per_micro_batch();
-  const std::int64_t all_targets = source.valid_targets(0, 0, rows);
+  const std::int64_t all_targets = source.loss_terms(0, 0, rows);
   check(all_targets > 0, "no target of the evaluation's {} rows is valid", rows);
-  double total = 0.0;
+  const bool compares = compares_pairs(run_.config.train.objective);
+  std::vector<double> totals(static_cast<std::size_t>(strategy_->plan().loss_numbers), 0.0);
   // Every rank makes the same number of forward passes, since the passes are collectives.
   for (std::int64_t i = 0; i * batch_ranks_ * at_a_time < rows; ++i) {
     const std::int64_t first = micro_batch(i) * at_a_time;
     const std::int64_t count = std::clamp<std::int64_t>(rows - first, 0, at_a_time);
-    const std::int64_t targets = count > 0 ? source.valid_targets(0, first, count) : 0;
+    const std::int64_t targets = count > 0 ? source.loss_terms(0, first, count) : 0;
     // A rank without rows computes row 0 and leaves it out of the sum.
     const Batch batch = own_tokens(count > 0 ? source.load(0, first, count) : source.load(0, 0, 1));
     const double scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
-    const Variable loss = pipeline_ != nullptr
-                              ? pipeline_->loss(batch, scale)
-                              : model_->loss(batch.inputs, batch.targets, scale,
-                                             /*training=*/false, batch.document_starts);
+    const Tensor behind = Tensor::zeros({kPreferenceSums - 1}, DType::f32);
+    const RowObjective objective =
+        compares ? preference_objective(preference_loss_of(run_.config), batch, scale, behind)
+                 : RowObjective();
+    const Variable loss = loss_of(batch, scale, objective);
     if (!loss.defined()) continue;  // an earlier stage of a pipeline
     const Tensor of_rows = sum_over_context(loss.data());
-    if (targets > 0 && speaks_for_rows())
-      total += of_rows.item<float>() * static_cast<double>(targets);
+    if (targets == 0 || !speaks_for_rows()) continue;
+    std::vector<float> numbers = behind.to_vector<float>();
+    numbers.insert(numbers.begin(), of_rows.item<float>());
+    for (std::size_t n = 0; n < totals.size(); ++n) {
+      totals[n] += numbers[n] * static_cast<double>(targets);
+    }
   }
   const auto share = static_cast<float>(total / static_cast<double>(all_targets));
   const Tensor mean = Tensor::from(std::vector{share}, {1});

@@ -12,7 +12,8 @@
 // tokens (autograd/context_axis.h).
 //
 // The loss is the sum over targets divided by the number of valid targets in the whole batch, of all
-// micro-batches and ranks. So a rank with fewer valid targets counts for less.
+// micro-batches and ranks. So a rank with fewer valid targets counts for less. The loss of pairs
+// (train.objective) is likewise their sum divided by the number of pairs in the whole batch.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@
 #include "tools/data/loader.h"
 #include "tools/train/graphed_step.h"
 #include "tools/train/pipeline_passes.h"
+#include "tools/train/preferences.h"
 #include "tools/train/resolve.h"
 #include "tools/watch/step_watch.h"
 
@@ -43,14 +45,14 @@ class BatchSource {
  public:
   /// Rows [first_row, first_row + rows) of the batch of step `step`.
   using Load = std::function<Batch(std::int64_t step, std::int64_t first_row, std::int64_t rows)>;
-  /// The number of valid targets (all but -100) in these rows.
+  /// The terms that the loss of these rows is the mean of: valid targets (all but -100), or pairs.
   using Count =
       std::function<std::int64_t(std::int64_t step, std::int64_t first_row, std::int64_t rows)>;
   /// Loads these rows early: they are the next that load() is asked for.
   using Stage = std::function<void(std::int64_t step, std::int64_t first_row, std::int64_t rows)>;
 
-  /// Without `count`, targets are counted by loading the rows: always right, but every rank then
-  /// loads the whole batch. Without `stage`, the device waits while the next rows are loaded.
+  /// Without `count`, targets are counted by loading the rows: right for them, but every rank then
+  /// loads the whole batch. Pairs need it. Without `stage`, the device waits while the next rows are loaded.
   template <typename Callable>
   BatchSource(Callable load, Count count = {}, Stage stage = {})
       : load_(std::move(load)), count_(std::move(count)), stage_(std::move(stage)) {}
@@ -58,7 +60,7 @@ class BatchSource {
   Batch load(std::int64_t step, std::int64_t first_row, std::int64_t rows) const {
     return load_(step, first_row, rows);
   }
-  std::int64_t valid_targets(std::int64_t step, std::int64_t first_row, std::int64_t rows) const;
+  std::int64_t loss_terms(std::int64_t step, std::int64_t first_row, std::int64_t rows) const;
   void stage(std::int64_t step, std::int64_t first_row, std::int64_t rows) const {
     if (stage_) stage_(step, first_row, rows);
   }
@@ -114,7 +116,11 @@ class TrainingSession {
 
   /// Mean cross-entropy of the valid targets in rows [0, rows) of step 0 of `source`, without
   /// gradients; the same on every rank. The rows need not fill a batch.
-  float evaluate(std::int64_t rows, const BatchSource& source);
+  float evaluate(std::int64_t rows, const BatchSource& source) {
+    return measure(rows, source).loss;
+  }
+  /// The same; and with an objective of pairs its loss and means.
+  Evaluation measure(std::int64_t rows, const BatchSource& source);
   /// The same for the averages of train.ema, and the weights of frozen parameters. All weights stay; a copy
   /// takes memory meanwhile.
   float evaluate_ema(std::int64_t rows, const BatchSource& source);
@@ -160,8 +166,8 @@ class TrainingSession {
   /// Queues the device's work of a step, with the update. Returns the norm. With runtime.graph the
   /// second step is the last that calls it, so a result of the host may not depend on the step here.
   GradientNorm queue_step(const StepNumbers& numbers, const StepInputs& inputs);
-  /// Forward and backward of this rank's micro-batches. Adds their losses times the loss's factor to
-  /// `losses`, f32: [1], or one of each micro-batch (Plan::losses).
+  /// Forward and backward of this rank's micro-batches. Adds their losses times the loss's factor, and the
+  /// numbers behind them, to `losses`, f32: a row, or one of each micro-batch (Plan::losses).
   void accumulate_gradients(Step& sharded, const StepNumbers& numbers, const StepInputs& inputs,
                             const Tensor& losses);
   /// The tokens that this rank has of whole rows.
@@ -187,6 +193,13 @@ class TrainingSession {
   void enter_micro_batch(std::uint64_t step, std::int64_t i) const;
   /// Adds the loss of this rank's micro-batch i to its place in `losses`, if the rank counts.
   void add_loss(const Tensor& losses, std::int64_t i, const Tensor& loss) const;
+  /// The numbers of micro-batch i among `losses`: its loss, and the numbers behind it.
+  Tensor sums_of(const Tensor& losses, std::int64_t i) const;
+  /// The objective of this rank's micro-batch i; none for next_token.
+  RowObjective objective_of(const Tensor& losses, std::int64_t i, const Batch& batch,
+                            double scale) const;
+  /// The loss without gradients; undefined on ranks that have no head.
+  Variable loss_of(const Batch& batch, double scale, const RowObjective& objective);
   /// The number of this rank's micro-batch i among all of the step.
   std::int64_t micro_batch(std::int64_t i) const { return i * batch_ranks_ + batch_rank_; }
 

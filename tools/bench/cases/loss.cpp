@@ -52,7 +52,7 @@ void add_chunk(CaseList& list) {
         return cuda::losses_and_gradients_of_rows(losses, rows, scale);
       }
     }
-    cpu::losses_and_gradients(losses, logits, logits, targets, scale, kIgnoreIndex);
+    cpu::losses_and_gradients(losses, logits, logits, targets, scale, Tensor(), kIgnoreIndex);
   };
   list.memory_bound(
       "cross_entropy_chunk", fmt::format("{} x {}", N, V), 2 * CaseList::bytes(N, V, dtype), [=] {
