@@ -31,7 +31,7 @@ Tensor ActivationWatch::reading(std::int64_t column) const {
 }
 
 void ActivationWatch::leave(const Tensor& output) {
-  if (output.rank() == 3) raise_to_magnitude(reading(0), output);
+  if (output.rank() > 1) raise_to_magnitude(reading(0), output);
   unit_ = kNone;
 }
 

@@ -1,6 +1,7 @@
 #include "autograd/joined_parameters.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "kernels/nf4/op.h"
@@ -83,7 +84,7 @@ Tensor JoinedParameters::data() const {
 }
 
 Tensor JoinedParameters::data_for(DType dtype) const {
-  if (std::ranges::none_of(parts_, &Parameter::packed)) return data();
+  if (std::none_of(parts_.begin(), parts_.end(), std::mem_fn(&Parameter::packed))) return data();
   const Tensor values = copy_for(dtype, held_shape());
   for_each_part(parts_, values, [](const Parameter& part, const Tensor& rows) {
     part.packed() ? nf4_unpack(rows, part.data()) : rows.copy_from(part.data());

@@ -10,7 +10,7 @@ namespace tessera {
 
 /// Elements of a block.
 inline constexpr std::int64_t kNf4Block = 64;
-/// Blocks of a group, whose scales have one range.
+/// Blocks of a group: their scales have one range.
 inline constexpr std::int64_t kNf4Group = 256;
 
 /// The values of a 4-bit code (Dettmers et al. 2023, appendix E).

@@ -19,7 +19,7 @@
 // each pair counts alike (sequence_mean). softplus(x) = log(1 + e^x).
 //
 // Sources: Rafailov et al. 2023 (DPO, equation 7); Azar et al. 2023 (IPO, equation 17), with the means of TRL's
-// DPOTrainer; Meng et al. 2024 (SimPO, equation 6), whose gamma is m; TRL's CPOTrainer.
+// DPOTrainer; Meng et al. 2024 (SimPO, equation 6; its gamma is m); TRL's CPOTrainer.
 #pragma once
 
 #include "kernels/op.h"

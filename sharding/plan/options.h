@@ -151,6 +151,8 @@ struct ShardingOptions {
   std::int64_t counters = 0;
   /// Steps are watched: the ranks combine the readings of every unit (tools/watch/step_watch.h).
   bool watches = false;
+  /// Numbers of a loss that the ranks add up: itself, and means that belong to it.
+  std::int64_t loss_numbers = 1;
   /// Elements of the residual stream of a step's whole batch, which travel between stages.
   std::int64_t activations = 0;
   /// Counts of experts that travel between stages next to each message; 0: none. A balance of the loads of a

@@ -107,7 +107,7 @@ TensorTraffic::Bytes TensorTraffic::of_micro_batch(int ranks, int rank, int sum_
   if (!has_head) return messages.bytes();
   // Its input, the statistics of every row, and the input's gradient.
   messages.gather(1);
-  messages.exchange(3 * rows);
+  messages.exchange(head_runs * 3 * rows);
   messages.scatter(1, 4);
   messages.norm();
   return messages.bytes();

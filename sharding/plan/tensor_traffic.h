@@ -42,6 +42,8 @@ struct TensorTraffic {
   std::int64_t head_size = 0;
   /// Whether positions are learned.
   bool learns_positions = false;
+  /// How often the head computes the statistics of its rows in a step.
+  int head_runs = 1;
   /// Whether the ranks have the embedding, and the head.
   bool embeds = true, has_head = true;
   DType dtype = DType::f32;

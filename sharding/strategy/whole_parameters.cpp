@@ -29,8 +29,7 @@ Tensor gathered(const GroupResources& resources, int b) {
 /// The values of a held part in f32, from its memory.
 Tensor values_of(const Parameter& parameter, const Tensor& held) {
   if (!parameter.packed()) return in_f32(held);
-  const Tensor values =
-      Tensor::empty(held.shape().with(-1, parameter.shape()[-1]), DType::f32);
+  const Tensor values = Tensor::empty(held.shape().with(-1, parameter.shape()[-1]), DType::f32);
   nf4_unpack(values, on_device(held));
   return values;
 }

@@ -13,7 +13,7 @@ seconds=${1:-10}
 shift || true
 targets=("$@")
 ((${#targets[@]})) ||
-  targets=(checkpoint gpt2_files manifest model_config run_config safetensors samples tasks token_file
+  targets=(checkpoint dcp gpt2_files manifest model_config run_config safetensors samples tasks token_file
     tokenizer_json weights_index)
 
 [ -f build-fuzz/build.ninja ] || cmake --preset fuzz

@@ -383,7 +383,7 @@ TEST_CASE("linear_cross_entropy rejects arguments that do not fit together") {
   REQUIRE_THROWS_WITH(with(&Problem::weight, {6, 4}, DType::bf16), Contains("dtypes"));
   REQUIRE_THROWS_WITH(with(&Problem::targets, {9}, DType::i32),
                       Contains("targets") && Contains("[10]"));
-  REQUIRE_THROWS_WITH(with(&Problem::loss, {10}), Contains("loss") && Contains("[1]"));
+  REQUIRE_THROWS_WITH(with(&Problem::loss, {9}), Contains("loss") && Contains("[1]"));
   REQUIRE_THROWS_WITH(with(&Problem::dx, {10, 3}), Contains("dx"));
   REQUIRE_THROWS_WITH(with(&Problem::dweight, {6, 4}, DType::f16), Contains("dweight"));
   Problem problem(10, 4, 6);

@@ -392,7 +392,8 @@ std::vector<Tensor> differentiated_loss(const SharedAxis& axis, const Tensor& x,
     gradients.dweight = part_of(axis, before, cut);
   }
   const Tensor loss = test::poisoned({1}, DType::f32);
-  divided_cross_entropy(loss, gradients, x, head, targets, scale, kIgnoreIndex, chunk);
+  divided_cross_entropy(loss, gradients, x, head, targets, scale, kIgnoreIndex, chunk,
+                        /*factors=*/{});
   return {loss, scatter_sums(axis, gradients.dx).clone(), gradients.dweight};
 }
 

@@ -689,8 +689,8 @@ FAULTS_ON_GPUS = {
             "  world_.raise_if_aborted();\n  const bool finite",
             "  const bool finite"),
         "the results of an evaluation are trusted after an abort": (
-            "  world_.raise_if_aborted();\n  return result;",
-            "  return result;"),
+            "  world_.raise_if_aborted();\n  ValidationLoss validation",
+            "  ValidationLoss validation"),
     },
     ("sharding/strategy/strategy.cpp", "tools_cuda_nccl"): {
         "a model is saved after an abort": (

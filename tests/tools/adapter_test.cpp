@@ -210,7 +210,7 @@ TEST_CASE("adapters: keys that contradict them are refused in one line, with the
   CHECK_THAT(refusal({"adapter.base=nf4"}),
              Contains("adapter.base is nf4, but adapter.rank is 0: set the rank"));
   CHECK_THAT(refusal({"adapter.rank=4", "adapter.base=fp4"}),
-             Contains("expected auto or one of bf16, nf4, got 'fp4'"));
+             Contains("expected auto or one of bf16, nf4, got \"fp4\""));
   CHECK_THAT(refusal({"lora_r=4"}), Contains("it is called 'adapter.rank' here"));
 }
 

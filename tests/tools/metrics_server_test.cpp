@@ -67,7 +67,7 @@ TEST_CASE("metrics become samples of Prometheus's text format") {
                        Contains("tessera_peak_bytes{key=\"optimizer\"} 12345\n") &&
                        Contains("tessera_expert_load{key=\"1\"} 2.25\n") &&
                        Contains("tessera_val_losses{key=\"a\\\"\\\\\\nb\"} 0.5\n") &&
-                       !Contains("mfu") && !Contains("time"));
+                       !Contains("tessera_mfu") && !Contains("tessera_time"));
   const nlohmann::ordered_json watch = {{"units", {"embedding", "h.0"}},
                                         {"attention_logit", {nullptr, 3.5}}};
   CHECK_THAT(prometheus_watch(watch),

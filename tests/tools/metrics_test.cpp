@@ -50,12 +50,14 @@ TEST_CASE("a metrics line is JSON with the documented fields and no others") {
   metrics.router_loss = 0.125;
   metrics.expert_load = {1.5, 2.25};
   metrics.idle_experts = 3;
+  metrics.preference = {.accuracy = 0.75, .chosen_reward = 0.5, .rejected_reward = -0.25};
   const json line = json::parse(json_line(metrics));
   std::set<std::string> found, documented;
   for (const auto& [name, value] : line.items()) found.insert(name);
   for (const MetricField& field : metric_fields()) documented.insert(std::string(field.name));
   CHECK(found == documented);
   CHECK(line["step"] == 7);
+  CHECK(line["margin"] == 0.75);
   CHECK(line["val_loss_ema"] == 1.25);
   CHECK(line["val_losses"] == json{{"books", 2.0}});
   CHECK(line["val_perplexities"]["books"] == Approx(std::exp(2.0)));

@@ -19,7 +19,7 @@ using test::metrics_of;
 using test::TemporaryDirectory;
 using test::TrainedSession;
 
-/// Questions whose right answers are digits in order.
+/// Questions with digits in order as their right answers.
 std::string pairs_text(int pairs) {
   std::string text;
   for (int i = 0; i < pairs; ++i) {

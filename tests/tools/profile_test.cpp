@@ -8,9 +8,9 @@
 #include "runtime/open_spans.h"
 #include "tests/support/rank.h"
 #include "tests/tools/tiny_run.h"
+#include "tools/pickle/writer.h"
 #include "tools/report/report.h"
 #include "tools/train/memory_profile.h"
-#include "tools/pickle/writer.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {

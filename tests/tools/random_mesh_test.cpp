@@ -78,7 +78,7 @@ struct Case {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
         "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, groups {}, ema {}, "
-        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {} {}",
+        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {} {}, watch {}, {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
@@ -93,7 +93,8 @@ struct Case {
         : mixture ? " mixture"
                   : "",
         config.adapter.rank, config.adapter.dropout, config.adapter.targets,
-        config.adapter.base ? enum_name(*config.adapter.base) : "auto");
+        config.adapter.base ? enum_name(*config.adapter.base) : "auto", config.train.watch,
+        enum_name(config.train.objective));
   }
 };
 
@@ -230,6 +231,11 @@ Case draw(std::uint64_t number) {
   }
   drawn.mixture = !drawn.documents && draws.coin();
   if (draws.coin()) config.train.watch = 1;
+  if (drawn.documents && !grid && mesh.context_parallel == 1) {
+    config.train.objective =
+        draws.one_of({Objective::next_token, Objective::dpo, Objective::ipo, Objective::simpo});
+    if (compares_pairs(config.train.objective)) config.data.rows = RowKind::packed;
+  }
   return drawn;
 }
 
@@ -274,6 +280,18 @@ bool same_router_losses(const Case& drawn, const TrainedSession& found,
              : a == b;
 }
 
+/// The readings of a watched step that differ: " router_entropy: [0.5,null] and [0.25,null]".
+std::string different_readings(const std::vector<UnitReadings>& found,
+                               const std::vector<UnitReadings>& expected) {
+  const nlohmann::ordered_json a = json_of(found), b = json_of(expected);
+  std::string text;
+  for (const auto& [name, values] : a.items()) {
+    if (values != b[name])
+      text += fmt::format(" {}: {} and {}", name, values.dump(), b[name].dump());
+  }
+  return text;
+}
+
 /// Empty, or the differences.
 std::string difference(const Case& drawn, std::uint64_t delay_seed) {
   Findings findings;
@@ -285,7 +303,7 @@ std::string difference(const Case& drawn, std::uint64_t delay_seed) {
   if (!same_router_losses(drawn, found, expected)) text += " router losses";
   if (found.norms != expected.norms) text += " norms";
   if (found.weights != expected.weights) text += " weights";
-  if (found.watch != expected.watch) text += " readings";
+  if (found.watch != expected.watch) text += different_readings(found.watch, expected.watch);
   return text;
 }
 

@@ -210,7 +210,7 @@ TEST_CASE("lines that are no samples are refused by their number") {
   const std::pair<const char*, const char*> kBad[] = {
       {"{", "it is not JSON"},
       {"[1]", "a value is of type array; expected an object"},
-      {"{\"text\": \"a\"}", "this one has neither"},
+      {"{\"text\": \"a\"}", "this one has none of them"},
       {"{\"prompt\": \"a\"}", "completion is missing"},
       {"{\"prompt\": 1, \"completion\": \"a\"}", "prompt is 1; expected text"},
       {"{\"prompt\": \"a\", \"completion\": \"\"}", "no token of this sample would be trained"},
@@ -265,8 +265,8 @@ TEST_CASE("a bad mark file is refused with its path and the reason") {
   CHECK_THROWS_WITH(open_with(good.substr(0, good.size() - 1)),
                     Contains("truncated: marks of 16 tokens in the header, 15 in the file"));
   CHECK_THROWS_WITH(open_with(good + "x"), Contains("too long"));
-  CHECK_THROWS_WITH(open_with(changed(1024 + 3, 4)),
-                    Contains("train.marks: the marks of token 3 are 4; expected 0 to 3"));
+  CHECK_THROWS_WITH(open_with(changed(1024 + 3, 8)),
+                    Contains("train.marks: the marks of token 3 are 8; expected 0 to 7"));
   prepare_samples(folder.path(), kTwo);
   CHECK_THROWS_WITH(open_with(changed(1024 + 3, 1)),
                     Contains("train.marks: the file is damaged: its checksum is "));

@@ -67,19 +67,23 @@ class Gate {
     job.prompt = {1};
     job.growth.tokens = 1;
     job.cancelled = std::make_shared<std::atomic<bool>>(false);
-    job.deliver = [this](const TextPart&) {
-      held_.set_value();
-      released_.get_future().wait();
+    // The thread of the batch may pass the gate after the gate's end.
+    job.deliver = [gate = gate_](const TextPart&) {
+      gate->held.set_value();
+      gate->released.get_future().wait();
     };
     std::vector<TextJob> jobs;
     jobs.push_back(std::move(job));
     batch.submit(std::move(jobs));
-    held_.get_future().wait();
+    gate_->held.get_future().wait();
   }
-  void release() { released_.set_value(); }
+  void release() { gate_->released.set_value(); }
 
  private:
-  std::promise<void> held_, released_;
+  struct Promises {
+    std::promise<void> held, released;
+  };
+  const std::shared_ptr<Promises> gate_ = std::make_shared<Promises>();
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""serve_test.py TESSERA: trains a tiny model, and sees what `tessera serve` answers, prints and returns."""
+"""serve_test.py TESSERA: trains a tiny model, and checks the answers, lines and exit status of `tessera serve`."""
 import concurrent.futures
 import http.client
 import json

@@ -1,4 +1,4 @@
-// train.watch: readings of every unit, the same for every strategy, and what a run writes of them.
+// train.watch: readings of every unit, the same for every strategy, and the files that a run writes of them.
 #include "tools/watch/step_watch.h"
 
 #include <algorithm>

@@ -14,7 +14,7 @@
 namespace tessera {
 
 /// Writes the newest checkpoint at `path` (checkpoints_at) as such a folder, in one file. A tied head is written under
-/// both names. One tensor is in memory at a time. Returns lines for the user: the folder, and what is left out.
+/// both names. One tensor is in memory at a time. Returns lines for the user: the folder, and the parts left out.
 /// Raises Error if `out` has a checkpoint, or if the run's optimizer is not AdamW.
 std::vector<std::string> export_dcp(const std::filesystem::path& path,
                                     const std::filesystem::path& out, DcpNames names);

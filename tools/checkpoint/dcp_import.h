@@ -24,7 +24,7 @@ bool is_dcp_folder(const std::filesystem::path& path);
 /// Writes the folder `dcp` as a checkpoint in the run folder `out`, from which a run of `config` continues, with the
 /// first batch of its data. Names and ranks of the folder are found out. Without moments in the folder they are 0, and
 /// the checkpoint is one of step 0. One tensor is in memory at a time. Returns lines for the user: the checkpoint,
-/// and what is new or left out. Raises Error if the model of `config` does not have just the tensors of the
+/// and the parts that are new or left out. Raises Error if the model of `config` does not have just the tensors of the
 /// folder, or if its optimizer is not AdamW.
 std::vector<std::string> import_dcp(const std::filesystem::path& dcp, const Config& config,
                                     const std::filesystem::path& out);

@@ -62,8 +62,8 @@ bool holds_pairs(const TokenCorpus& corpus) {
   for (std::int64_t begin = 1; begin < corpus.size(); begin += kTokensAtATime) {
     marks.resize(static_cast<std::size_t>(std::min(kTokensAtATime, corpus.size() - begin)));
     corpus.read_marks(begin, marks);
-    const auto second =
-        std::ranges::find_if(marks, [](TokenMarks mark) { return (mark & kBegins) != 0; });
+    const auto second = std::find_if(marks.begin(), marks.end(),
+                                     [](TokenMarks mark) { return (mark & kBegins) != 0; });
     if (second != marks.end()) return (*second & kRejected) != 0;
   }
   return false;

@@ -1,6 +1,6 @@
 // ReadTimes: how long a rank has read each of its token files.
 //
-// A part of RankContext::state. A slow disk is then told from slow work on what was read.
+// A part of RankContext::state. A slow disk is then told from slow work on its bytes.
 #pragma once
 
 #include <chrono>

@@ -105,8 +105,8 @@ void RowSource::add_pair(const DocumentRows::Piece& piece, std::int64_t pair, st
                          TokenRows& rows) const {
   std::vector<TokenMarks> marks(static_cast<std::size_t>(piece.tokens));
   corpus_.read_marks(piece.first, marks);
-  const auto rejected =
-      std::ranges::find_if(marks, [](TokenMarks mark) { return (mark & kRejected) != 0; });
+  const auto rejected = std::find_if(marks.begin(), marks.end(),
+                                     [](TokenMarks mark) { return (mark & kRejected) != 0; });
   const std::ptrdiff_t chosen_tokens = rejected - marks.begin();
   const std::ptrdiff_t begin = std::ssize(rows.inputs) - piece.tokens;
   std::fill(rows.document_starts.begin() + begin + chosen_tokens, rows.document_starts.end(),

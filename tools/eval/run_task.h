@@ -41,7 +41,7 @@ struct OpenTask {
 OpenTask open_task(const TaskOptions& options);
 
 /// A prompt and one choice each behind a space, as lm-eval encodes them: white space at the end of the prompt
-/// belongs to the ending, and an ending is what follows the prompt's tokens in those of both. Raises Error if
+/// belongs to the ending, and an ending is the tokens of both behind the prompt's. Raises Error if
 /// nothing follows.
 Question encoded(const std::string& prompt, const std::vector<std::string>& choices,
                  const Tokenizer& tokenizer);

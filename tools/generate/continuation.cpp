@@ -10,33 +10,10 @@
 namespace tessera {
 namespace {
 
-/// A text in the making: its tokens, and the cache over all but the newest of them.
-class Continuation {
- public:
-  Continuation(const ContinueOptions& options, const TransformerShape& shape,
-               const std::vector<std::int32_t>& prompt)
-      : options_(options),
-        context_(shape.context),
-        result_{.ids = prompt, .log_probabilities = {}},
-        // The last token is not read.
-        cache_(shape, static_cast<std::int64_t>(prompt.size()) + options.tokens - 1) {}
-
-  bool finished() const { return stopped_ || new_tokens() >= options_.tokens; }
-  const Generated& result() const { return result_; }
-  void stop() { stopped_ = true; }
-
-  /// The tokens that the model has not seen. When its context is full it reads the last half again.
-  NewTokens next() {
-    const auto count = static_cast<std::int64_t>(result_.ids.size());
-    if (cache_.length + (count - seen_) > context_) {
-      seen_ = std::max<std::int64_t>(0, count - std::max<std::int64_t>(1, context_ / 2));
-      cache_.length = 0;
-    }
-    const auto fresh =
-        std::span<const std::int32_t>(result_.ids).subspan(static_cast<std::size_t>(seen_));
-    const Tensor tokens = Tensor::from(fresh, {count - seen_});
-    seen_ = count;
-    return {tokens, &cache_};
+Generated result_of(const GrowingText& text) {
+  Generated result = {.ids = text.ids(), .log_probabilities = {}};
+  for (const TokenScore& score : text.scores()) {
+    result.log_probabilities.push_back(score.log_probability);
   }
   return result;
 }
@@ -67,7 +44,7 @@ void continue_together(LanguageModel& model, std::span<const std::vector<std::in
     for (const std::size_t i : growing) {
       const auto token = texts[i].add(logits.slice(row, row + 1));
       if (token && calls.token) calls.token(first + i, *token);
-      if (token && calls.ends && calls.ends(first + i, *token)) texts[i].stop();
+      if (token && calls.ends && calls.ends(first + i, *token)) texts[i].end();
       if (texts[i].finished()) finish(i);
       ++row;
     }

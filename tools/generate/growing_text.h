@@ -36,7 +36,9 @@ class GrowingText {
               std::vector<std::int32_t> prompt);
 
   bool finished() const;
-  /// Whether a stop token ended it.
+  /// Ends the text with its newest token.
+  void end() { stopped_ = true; }
+  /// Whether a stop token or end() ended it.
   bool stopped() const { return stopped_; }
   /// The prompt's tokens and the new ones. A stop token is the last one.
   const std::vector<std::int32_t>& ids() const { return ids_; }

@@ -20,7 +20,7 @@ BatchSource source_of(const ReplayedRank& rank, std::int64_t row) {
             return rank.source.load(rank.step, row, 1);
           },
           [&rank, row](std::int64_t, std::int64_t, std::int64_t) {
-            return rank.source.valid_targets(rank.step, row, 1);
+            return rank.source.loss_terms(rank.step, row, 1);
           }};
 }
 
@@ -49,7 +49,7 @@ std::vector<WatchedRow> watch_rows(ReplayedRank& rank, std::int64_t batch,
   std::vector<WatchedRow> rows;
   for (std::int64_t row = 0; row < batch_size; ++row) {
     const BatchSource source = source_of(rank, row);
-    if (source.valid_targets(0, 0, 1) == 0) continue;
+    if (source.loss_terms(0, 0, 1) == 0) continue;
     TrainingSession::WatchedLoss watched = rank.session.evaluate_watched(1, source);
     rows.push_back({.row = row,
                     .sample = batch * batch_size + row,

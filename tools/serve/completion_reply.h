@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// What all replies to one request share.
+/// The parts that all replies to one request share.
 struct ReplyHead {
   bool chat = false;
   /// Unique among the server's replies.

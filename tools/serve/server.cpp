@@ -38,7 +38,7 @@ std::filesystem::path folder_of(const ServeOptions& options) {
 Server::Server(const ServeOptions& options)
     : options_(options),
       tokenizer_(Tokenizer::load(folder_of(options))),
-      stop_tokens_(stop_tokens_of(folder_of(options))),
+      stop_tokens_(stop_tokens_of(folder_of(options), tokenizer_.get())),
       created_(seconds_since_1970()),
       id_(fmt::format("{:08x}", random_seed())),
       batch_(*tokenizer_, options.batch, options.queue),

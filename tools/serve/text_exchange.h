@@ -1,4 +1,4 @@
-// A request whose texts are in the making, and its reply.
+// A request with texts in the making, and its reply.
 #pragma once
 
 #include <atomic>

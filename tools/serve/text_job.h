@@ -19,7 +19,7 @@ namespace tessera {
 /// The reason why a text ends: a stop token or stop text, its number of tokens, or an error.
 enum class Finish { stop, length, error };
 
-/// What a text has gained by a pass of the model.
+/// The gain of a text by a pass of the model.
 struct TextPart {
   /// Whole characters.
   std::string text;
@@ -53,7 +53,7 @@ class RunningText {
   bool cancelled() const { return *job_.cancelled; }
   bool finished() const { return failed_ || growing_.finished() || stop_.stopped(); }
   GrowingText& growing() { return growing_; }
-  /// Takes the logits of the tokens that the model has read, and delivers what they add.
+  /// Takes the logits of the tokens that the model has read, and delivers the new text.
   void add(const Tensor& logits);
   /// Delivers the last part of a text that needs no pass: its parts are empty.
   void deliver_end();

@@ -18,7 +18,7 @@ inline bool needs_reference(Objective objective) {
 
 /// Means over pairs.
 struct PreferenceMeans {
-  /// The share of pairs whose chosen answer has the larger reward.
+  /// The share of pairs with the larger reward for the chosen answer.
   double accuracy = 0.0;
   double chosen_reward = 0.0, rejected_reward = 0.0;
 

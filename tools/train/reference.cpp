@@ -85,7 +85,8 @@ std::vector<float> read_reference(const fs::path& path, const RowSource& rows,
   const Tensor tensor = file.tensor(kTensor);
   check(tensor.dtype() == DType::f32, "{}: {} is {}; expected f32", path.string(), kTensor,
         name_of(tensor.dtype()));
-  return tensor.to_vector<float>();
+  const float* const values = tensor.data<float>();
+  return {values, values + tensor.numel()};
 }
 
 std::vector<fs::path> write_references(const Config& config) {

@@ -43,6 +43,7 @@ void describe_to_sharding(ResolvedConfig& run) {
             [&] { run.sharding.matrix_dtype = matrix_dtypes(run.config.optimizer, *model); });
   run.sharding.counters = shape.experts.layers * shape.experts.count;
   run.sharding.watches = run.config.train.watch > 0;
+  run.sharding.loss_numbers = 1 + numbers_behind_loss(run.config.train.objective);
   run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
   run.sharding.stage_counters = run.config.moe.balance == Balance::hf ? shape.experts.count : 0;
   run.sharding.activations = tokens_per_step(run.config.data) * shape.width;
@@ -71,6 +72,7 @@ void describe_to_sharding(ResolvedConfig& run) {
       .keys = {.pieces = shape.kv_heads, .uses = shape.heads / shape.kv_heads},
       .head_size = shape.head_size,
       .learns_positions = is_gpt2,
+      .head_runs = compares_pairs(run.config.train.objective) ? 2 : 1,
       .dtype = run.config.runtime.compute_dtype};
 }
 

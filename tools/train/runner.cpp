@@ -397,8 +397,9 @@ void Runner::measure_validation(StepMetrics& metrics, bool ema) {
     const std::int64_t rows = rows_to_measure(loader);
     const std::int64_t terms = loader.loss_terms(0, 0, rows, rows);
     const BatchSource batches = batches_of(loader, 0, rows);
-    const Evaluation evaluation = ema ? Evaluation{.loss = session_.evaluate_ema(rows, batches)}
-                                      : session_.measure(rows, batches);
+    const ValidationLoss evaluation =
+        ema ? ValidationLoss{.loss = session_.evaluate_ema(rows, batches)}
+            : session_.measure(rows, batches);
     const float loss = evaluation.loss;
     check(std::isfinite(loss),
           "step {}: the validation loss{} is {}; the run stops. Lower optimizer.learning_rate or "

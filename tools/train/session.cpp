@@ -197,6 +197,9 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
       .stop = of_all_ranks.back() > 0.0f};
   if (watch_) result.watch = watch_->readings(scale);
   watch_.reset();
+  if (compares_pairs(run_.config.train.objective)) {
+    result.preference = preference_means(of_all_ranks.data() + 1, scale);
+  }
   world_.raise_if_aborted();
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   result.finite = finite;
@@ -245,7 +248,7 @@ void TrainingSession::queue_passes(Step& sharded, const StepNumbers& numbers,
   {
     std::optional<ActivationWatchScope> scope;
     if (watch_) scope.emplace(watch_->activations());
-    accumulate_gradients(sharded, numbers, inputs, losses_of(inputs));
+    accumulate_gradients(sharded, numbers, inputs, losses_of(inputs, strategy_->plan().losses()));
   }
   if (routers != nullptr && !counts_choices_) routers->router_losses().zero();
 }
@@ -255,7 +258,8 @@ TrainingSession::Sums TrainingSession::queue_sums(Step& sharded, const StepInput
   const Tensor& sums = inputs.sums;
   reduce_over_ranks(routers == nullptr ? Tensors{sums} : Tensors{sums, routers->router_losses()},
                     "loss");
-  const Tensor loss = sum_in_tree(losses_of(inputs));
+  const Tensor numbers = sum_in_tree(losses_of(inputs, strategy_->plan().losses()));
+  const Tensor loss = numbers.reshape({numbers.numel()}).slice(0, 1);
   if (routers != nullptr) sum_in_tree(routers->router_losses());
   return {.norm = sharded.gradient_norm(), .loss = loss};
 }
@@ -380,7 +384,7 @@ Variable TrainingSession::loss_of(const Batch& batch, double scale, const RowObj
                       objective);
 }
 
-Evaluation TrainingSession::measure(std::int64_t rows, const BatchSource& source) {
+ValidationLoss TrainingSession::measure(std::int64_t rows, const BatchSource& source) {
   const ContextAxisScope scope(strategy_->context_axis());
   const std::int64_t at_a_time = rows_per_micro_batch();
   const std::int64_t all_targets = source.loss_terms(0, 0, rows);
@@ -409,10 +413,49 @@ Evaluation TrainingSession::measure(std::int64_t rows, const BatchSource& source
       totals[n] += numbers[n] * static_cast<double>(targets);
     }
   }
-  const auto share = static_cast<float>(total / static_cast<double>(all_targets));
-  const Tensor mean = Tensor::from(std::vector{share}, {1});
-  reduce_over_ranks({mean}, "loss");
-  const float result = mean.item<float>();
+  std::vector<float> shares;
+  for (const double total : totals) {
+    shares.push_back(static_cast<float>(total / static_cast<double>(all_targets)));
+  }
+  const Tensor means = Tensor::from(shares, {std::ssize(shares)});
+  reduce_over_ranks({means}, "loss");
+  const std::vector<float> results = means.to_vector<float>();
+  world_.raise_if_aborted();
+  ValidationLoss validation{.loss = results.front()};
+  if (compares) validation.preference = preference_means(results.data() + 1);
+  return validation;
+}
+
+std::vector<float> TrainingSession::answer_log_probabilities(const RowSource& rows) {
+  const std::int64_t at_a_time = rows_per_micro_batch(), length = rows.sequence_length();
+  const TokenLoader loader(rows);
+  std::vector<float> all(static_cast<std::size_t>(2 * rows.document_rows().pairs()), 0.0f);
+  for (std::int64_t i = 0; i * batch_ranks_ * at_a_time < rows.samples(); ++i) {
+    const std::int64_t first = micro_batch(i) * at_a_time;
+    const std::int64_t count = std::clamp<std::int64_t>(rows.samples() - first, 0, at_a_time);
+    // A rank without rows computes row 0 and leaves it out.
+    const Batch batch =
+        loader.load(0, count > 0 ? first : 0, std::max<std::int64_t>(count, 1), rows.samples());
+    const Tensor sequences = Tensor::zeros(batch.targets.shape(), DType::f32);
+    const Variable loss = loss_of(
+        batch, 1.0,
+        preference_objective(preference_loss_of(run_.config), batch, 1.0, Tensor(), sequences));
+    if (!loss.defined() || !speaks_for_rows()) continue;
+    const auto sums = sequences.to_vector<float>();
+    const auto starts = batch.document_starts.to_vector<std::int32_t>();
+    for (std::int64_t row = 0; row < count; ++row) {
+      auto answer = static_cast<std::size_t>(2 * rows.document_rows().first_pair(first + row));
+      const auto answers = 2 * rows.document_rows().row(first + row).size();
+      const std::size_t end = answer + answers;
+      for (std::int64_t t = 0; t < length && answer < end; ++t) {
+        const auto at = static_cast<std::size_t>(row * length + t);
+        if (starts[at] == t) all[answer++] = sums[at];
+      }
+    }
+  }
+  const Tensor sums = Tensor::from(all, {std::ssize(all)});
+  reduce_over_ranks({sums}, "reference");
+  const std::vector<float> result = sums.to_vector<float>();
   world_.raise_if_aborted();
   return result;
 }

@@ -90,6 +90,13 @@ struct StepResult {
   ExpertLoads loads = {};
   /// The readings of every unit, in a watched step (train.watch).
   std::vector<UnitReadings> watch = {};
+  /// With an objective of pairs.
+  std::optional<PreferenceMeans> preference = {};
+};
+
+struct ValidationLoss {
+  float loss = 0.0f;
+  std::optional<PreferenceMeans> preference = {};
 };
 
 /// Every rank of `world`, which must outlive the session, makes one and makes the same calls.
@@ -120,7 +127,7 @@ class TrainingSession {
     return measure(rows, source).loss;
   }
   /// The same; and with an objective of pairs its loss and means.
-  Evaluation measure(std::int64_t rows, const BatchSource& source);
+  ValidationLoss measure(std::int64_t rows, const BatchSource& source);
   /// The same for the averages of train.ema, and the weights of frozen parameters. All weights stay; a copy
   /// takes memory meanwhile.
   float evaluate_ema(std::int64_t rows, const BatchSource& source);
@@ -130,6 +137,8 @@ class TrainingSession {
     std::vector<UnitReadings> readings;
   };
   WatchedLoss evaluate_watched(std::int64_t rows, const BatchSource& source);
+  /// The sum of log-probabilities of both answers of all pairs, in the order of `rows`, on every rank.
+  std::vector<float> answer_log_probabilities(const RowSource& rows);
   /// The number of right answers to all questions, on every rank.
   std::int64_t right_answers(const std::vector<Question>& questions);
 

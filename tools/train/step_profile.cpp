@@ -6,8 +6,8 @@
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "sharding/comm/stream.h"
-#include "tools/train/gather.h"
 #include "tools/pickle/writer.h"
+#include "tools/train/gather.h"
 
 namespace tessera {
 namespace {

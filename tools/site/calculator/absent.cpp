@@ -60,6 +60,12 @@ Regex::Search::~Search() = default;
 std::optional<Regex::Match> Regex::Search::next(std::size_t) {
   absent("tokenizer");
 }
+std::vector<std::string_view> Regex::Search::groups() const {
+  absent("tokenizer");
+}
+std::string replaced(std::string_view, const Regex&, std::string_view) {
+  absent("tokenizer");
+}
 
 }  // namespace tessera
 
@@ -74,6 +80,12 @@ int sched_getaffinity(pid_t, std::size_t, cpu_set_t*) {
 }
 int __sched_cpucount(std::size_t, const cpu_set_t*) {
   return 0;
+}
+utf8proc_int32_t utf8proc_tolower(utf8proc_int32_t c) {
+  return c;
+}
+utf8proc_int32_t utf8proc_totitle(utf8proc_int32_t c) {
+  return c;
 }
 utf8proc_ssize_t utf8proc_encode_char(utf8proc_int32_t, utf8proc_uint8_t*) {
   return 0;
