@@ -27,7 +27,8 @@ class ActivationWatch {
 
   /// `unit` runs until leave().
   void enter(const Unit& unit) { unit_ = number_.at(&unit); }
-  /// `output` [B, T, width] is its result. Another shape, as of a loss, adds nothing.
+  /// `output` is its result: [B, T, width], or [rows, width] on ranks that share out rows. A loss, of one
+  /// dimension, adds nothing.
   void leave(const Tensor& output);
   void attention(const Heads& q, const Heads& k, float scale, const Tensor& first_key);
   void router(const Tensor& logits);

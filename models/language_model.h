@@ -74,8 +74,9 @@ class LanguageModel : public Module {
   virtual Variable logits(const Tensor& inputs, const Tensor& document_starts = Tensor()) = 0;
 
   /// Logits [rows of all sequences, V] of the tokens after each sequence's last new tokens, which follow
-  /// those of its cache; the caches grow by them. They are f32 in every compute dtype (f64 for f64). No gradients. A
-  /// sequence has the logits that it has alone. Raises Error if a cache would exceed the context.
+  /// those of its cache; the caches grow by them. They are f32 in every compute dtype (f64 for f64). No
+  /// gradients. A sequence has the logits that it has alone. Raises Error if a cache would exceed the
+  /// context.
   virtual Tensor next_logits(std::span<const NewTokens> sequences) = 0;
   /// One sequence's logits [V].
   Tensor next_logits(const Tensor& tokens, KeyValueCache& cache);
