@@ -70,7 +70,7 @@ function(names_in source defined used)
   set(${used} ${using} PARENT_SCOPE)
 endfunction()
 
-# tessera_together(TARGET): compiles several sources as one file, up to 60 KB of them. They share the
+# tessera_together(TARGET): compiles several sources as one file, up to 120 KB of them. They share the
 # templates that they instantiate, which are half of the time. Sources that give one name two meanings are
 # not put together.
 function(tessera_together target)
@@ -101,7 +101,7 @@ function(tessera_together target)
         endif()
       endforeach()
       math(EXPR whole "0${size_${group}} + ${size}")
-      if(NOT clash AND (whole LESS_EQUAL 15 OR whole EQUAL size)) # 60 KB, or a group of one
+      if(NOT clash AND (whole LESS_EQUAL 30 OR whole EQUAL size)) # 120 KB, or a group of one
         break()
       endif()
     endforeach()

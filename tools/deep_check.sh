@@ -3,7 +3,7 @@
 #   - all tests, with warnings as errors, many random combinations of options and meshes, many kills, and the wheel
 #   - the rungs of the ladder with the faults of their labs, and the solutions of the assignments, right and wrong
 #   - all tests under the address and undefined-behaviour sanitizers, on the CPU and on the emulated GPU
-#   - the tests of threads, and a few tests of every kernel, under the thread sanitizer
+#   - the tests of threads under the thread sanitizer; the full check also runs a few of every kernel
 #   - a build for GPUs and its registers, where nvcc is installed, and its instructions, where cuobjdump is
 #   - the book's site and calculator, where Emscripten is installed, and in a browser where Chromium is
 #   - the CPU seconds of a build from nothing, and a build of every source alone, without precompiled headers
@@ -116,7 +116,7 @@ asan_gpu() { # all but the longest: they take minutes on the emulated GPU
 }
 
 if [[ $sample ]]; then
-  tsan_targets=(tests_{emulation,runtime,sharding})
+  tsan_targets=(tests_{runtime,sharding})
 else
   tsan_targets=(tests_{emulation,runtime,kernels,sharding} "$sessions")
 fi
@@ -193,9 +193,9 @@ part "asan, CPU" 240 asan_cpu
 part "asan, GPU" 300 asan_gpu
 part "tsan build" 300 tsan_build
 part "tsan, CPU" 240 tsan_cpu
-part "tsan, GPU" 300 tsan_gpu
 part "wheel" 300 tests/tools/wheel_test.sh TESSERA_WERROR=ON
 if [[ ! $sample ]]; then
+  part "tsan, GPU" 300 tsan_gpu
   part "random" 300 random_options
   part "meshes" 1800 random_meshes
   part "kills" 600 kills

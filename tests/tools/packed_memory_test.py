@@ -13,8 +13,8 @@ from pathlib import Path
 from large_prepare import peak_of, write_inputs
 
 NEEDS = {"jsonl.gz": "gzip", "jsonl.zst": "zstandard", "parquet": "pyarrow"}
-MEGABYTES = (40, 160)
-MOST_GROWTH = 24e6  # of 120 MB
+MEGABYTES = (20, 80)
+MOST_GROWTH = 24e6  # of 60 MB
 
 
 class MemoryTest(unittest.TestCase):
