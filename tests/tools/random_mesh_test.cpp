@@ -241,9 +241,10 @@ Case draw(std::uint64_t number) {
   const bool clips = config.optimizer.name == OptimizerKind::muon && config.adapter.rank == 0 &&
                      (preset == "gpt2-mini" || preset.starts_with("llama3"));
   if (clips && draws.coin()) config.optimizer.qk_clip = 1e-3;
-  // Steps are the numbers of their batches, so the last step is a full one, whose bytes are planned.
+  // Steps are the numbers of their batches, so the last step is a full one, whose bytes are planned. Averages
+  // are measured on the rows of a full batch 0.
   const bool halves = kRows / 2 % (config.data.accumulation_steps * drawn.batch_ranks) == 0;
-  if (drawn.mixture && halves && draws.coin()) {
+  if (drawn.mixture && halves && config.train.ema == 0.0 && draws.coin()) {
     config.train.batch_ramp = {{.batches = 2, .rows = kRows / 2}};
   }
   return drawn;
