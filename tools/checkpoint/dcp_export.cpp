@@ -14,6 +14,7 @@
 #include "tools/config/parse.h"
 #include "tools/pickle/writer.h"
 #include "tools/train/optimizer.h"
+#include "tools/train/resolve.h"
 #include "tools/train/resume.h"
 
 namespace tessera {
