@@ -15,29 +15,36 @@ struct CurrentWatch {
 
 }  // namespace
 
-ActivationWatch::ActivationWatch(const Units& units) {
+ActivationWatch::ActivationWatch(const Units& units, std::int64_t heads) : heads_(heads) {
   for (const auto& unit : units) {
     number_.emplace(unit.get(), static_cast<std::int64_t>(number_.size()));
   }
   const CategoryScope category(Category::workspace);
   const auto count = static_cast<std::int64_t>(units.size());
-  largest_ = Tensor::zeros({count, 2}, DType::f32);
+  largest_ = Tensor::zeros({count, 1 + heads}, DType::f32);
   entropies_ = Tensor::zeros({count, 2}, DType::i64);
 }
 
-Tensor ActivationWatch::reading(std::int64_t column) const {
-  const std::int64_t at = 2 * unit_ + column;
-  return largest_.reshape({largest_.numel()}).slice(at, at + 1);
+Tensor ActivationWatch::readings(std::int64_t column, std::int64_t count) const {
+  const std::int64_t at = unit_ * (1 + heads_) + column;
+  return largest_.reshape({largest_.numel()}).slice(at, at + count);
+}
+
+void ActivationWatch::enter(const Unit& unit) {
+  unit_ = number_.at(&unit);
+  const auto& axis = unit.parameters().front().tensor_axis();
+  first_head_ = axis == nullptr ? 0 : axis->rank() * heads_ / axis->ranks();
 }
 
 void ActivationWatch::leave(const Tensor& output) {
-  if (output.rank() > 1) raise_to_magnitude(reading(0), output);
+  if (output.rank() > 1) raise_to_magnitude(readings(0, 1), output);
   unit_ = kNone;
 }
 
 void ActivationWatch::attention(const Heads& q, const Heads& k, float scale,
-                                const Tensor& first_key) {
-  if (unit_ != kNone) raise_to_attention_logit(reading(1), q, k, scale, first_key);
+                                const Tensor& first_key, std::int64_t first_head) {
+  if (unit_ == kNone) return;
+  raise_to_attention_logit(readings(1 + first_head_ + first_head, q.heads), q, k, scale, first_key);
 }
 
 void ActivationWatch::router(const Tensor& logits) {

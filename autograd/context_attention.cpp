@@ -186,7 +186,7 @@ void context_attention_forward(const ContextAxis& axis, const Heads& o, Out logs
       attention_forward(piece.of(o_of), piece.of(sums), queries, keys, piece.visible(row.values()),
                         scale, piece.of(first_key));
       if (ActivationWatch* const watch = activation_watch()) {
-        watch->attention(queries, keys, scale, piece.of(first_key));
+        watch->attention(queries, keys, scale, piece.of(first_key), group.number * q_of.heads);
       }
     }
     group.written(sums, logsumexp);

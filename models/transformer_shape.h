@@ -51,6 +51,8 @@ struct TransformerShape {
   Near chunks = {}, windows = {};
   /// Whether queries and keys have norms with weights.
   bool qk_norm = false;
+  /// Whether they have norms without weights, in some layers.
+  bool plain_qk_norm = false;
 };
 
 /// The largest sizes that a model may have. They are far above any published model, and small

@@ -28,7 +28,8 @@ std::vector<double> OptimizerGroups::learning_rates(std::int64_t step) const {
 }
 
 void OptimizerGroups::step(std::span<const double> learning_rates,
-                           const GradientScale& gradient_scale) {
+                           const GradientScale& gradient_scale,
+                           const std::function<void()>& finish) {
   const std::size_t count = groups_.size() + (ema_ ? 1 : 0);
   check(learning_rates.size() == count,
         "optimizer groups: there are {} learning rates; expected {}", learning_rates.size(), count);
@@ -36,6 +37,7 @@ void OptimizerGroups::step(std::span<const double> learning_rates,
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     groups_[i].optimizer->step(learning_rates[i], gradient_scale);
   }
+  if (finish) finish();
   if (ema_) ema_->update(gradient_scale);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,9 +34,11 @@ class OptimizerGroups {
   /// The learning rate of each group in `step`, counted from 0; then the averages' share.
   std::vector<double> learning_rates(std::int64_t step) const;
 
-  /// Optimizer::step() of every group with its learning rate. Raises Error before anything is changed
-  /// if a gradient of any group is missing or does not fit.
-  void step(std::span<const double> learning_rates, const GradientScale& gradient_scale = {});
+  /// Optimizer::step() of every group with its learning rate, then `finish`, which may change the weights
+  /// once more; then the averages follow. Raises Error before anything is changed if a gradient of any group is
+  /// missing or does not fit.
+  void step(std::span<const double> learning_rates, const GradientScale& gradient_scale = {},
+            const std::function<void()>& finish = {});
 
   /// These are as in Optimizer, for all groups.
   void step_was_skipped();

@@ -31,8 +31,8 @@ std::int32_t bits_from_zero(C x) {
 }
 
 /// `largest` = the larger of it and the value with these bits, among threads that do the same.
-void raise(Out largest, std::int32_t bits) {
-  std::atomic_ref<float> shared(*largest.data<float>());
+void raise(float& largest, std::int32_t bits) {
+  std::atomic_ref<float> shared(largest);
   float seen = shared.load(std::memory_order_relaxed);
   while (
       bits_of_magnitude(seen) < bits &&
@@ -128,7 +128,7 @@ void raise_to_magnitude(Out largest, const Tensor& x) {
       for (std::int64_t i = begin; i < end; ++i) {
         most = std::max(most, bits_of_magnitude(load(values[i])));
       }
-      raise(largest, most);
+      raise(*largest.data<float>(), most);
     });
   });
 }
@@ -145,7 +145,7 @@ void raise_to_attention_logit(Out largest, const Heads& q, const Heads& k, float
       const LogitScratch<C> scratch(piece.data(), q.head_size);
       const std::int64_t batch = task / q.heads, head = task % q.heads;
       for (const QueryRun& run : query_runs(first_key, batch, q.tokens)) {
-        raise(largest,
+        raise(largest.data<float>()[head],
               largest_of_run<T>(head_rows<T>(q, batch, head), head_rows<T>(k, batch, head / group),
                                 run, k.tokens - q.tokens, q.head_size, scale, scratch));
       }

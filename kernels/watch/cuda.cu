@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  raise(largest, most);
+  raise(largest + head, most);
 }
 
 /// A warp has a token, its lanes share the experts.

@@ -6,9 +6,9 @@
 namespace tessera {
 namespace {
 
-void check_largest(std::string_view op, const Tensor& largest) {
+void check_largest(std::string_view op, const Tensor& largest, std::int64_t count) {
   check_dtype(op, {"largest", largest}, DType::f32);
-  check_shape(op, {"largest", largest}, {1});
+  check_shape(op, {"largest", largest}, {count});
 }
 
 }  // namespace
@@ -16,7 +16,7 @@ void check_largest(std::string_view op, const Tensor& largest) {
 void raise_to_magnitude(Out largest, const Tensor& x) {
   constexpr std::string_view op = "raise_to_magnitude";
   check_on_one_device(op, {{"largest", largest}, {"x", x}});
-  check_largest(op, largest);
+  check_largest(op, largest, 1);
   check_floating(op, {"x", x});
   run_on<cpu::raise_to_magnitude, cuda::raise_to_magnitude>(x.device(), op, largest, x);
 }
@@ -25,7 +25,7 @@ void raise_to_attention_logit(Out largest, const Heads& q, const Heads& k, float
                               const Tensor& first_key) {
   constexpr std::string_view op = "raise_to_attention_logit";
   check_on_one_device(op, {{"largest", largest}, {"q", q.tensor}, {"k", k.tensor}});
-  check_largest(op, largest);
+  check_largest(op, largest, q.heads);
   check_same_floating(op, {{"q", q.tensor}, {"k", k.tensor}});
   check_queries_and_keys(op, q, k);
   run_on<cpu::raise_to_attention_logit, cuda::raise_to_attention_logit>(

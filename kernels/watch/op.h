@@ -1,12 +1,13 @@
 // Readings of a watched step (train.watch): one or two numbers about many values, in device memory.
 //
 //   raise_to_magnitude        largest = max(largest, |x_i|)
-//   raise_to_attention_logit  largest = max(largest, scale q_i k_j) over all heads, queries i and the keys j
-//                             that i sees (kernels/attention/op.h)
+//   raise_to_attention_logit  largest[h] = max(largest[h], scale q_i k_j) over the queries i of head h and
+//                             the keys j that i sees (kernels/attention/op.h)
 //   add_router_entropy        sum[0] += the entropies of softmax(logits[n, :]) in units of 2^-24
 //                             sum[1] += the number of rows n; rows with infinity or NaN do not count
 //
-//   largest [1] f32, not negative, and NaN once a value was NaN; sum [2] i64; other tensors floating
+//   largest [1], or [heads of queries], f32, not negative, and NaN once a value was NaN; sum [2] i64; other
+//   tensors floating
 //
 // A reading has the same bits for any order of the calls, any cut of the values into calls, and any
 // number of threads. So readings of ranks are combined by their maximum or sum.

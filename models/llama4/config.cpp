@@ -164,6 +164,7 @@ TransformerShape shape_of(const Llama4Config& config) {
                    .width = config.expert_width,
                    .shared_width = config.expert_width,
                    .weighed = WeighedInput::gate_up};
+  shape.plain_qk_norm = config.qk_norm;
   shape.chunks.tokens = config.attention_chunk;
   for (std::int64_t i = 0; i < config.layers; ++i) {
     shape.experts.layers += config.has_experts(i);

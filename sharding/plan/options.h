@@ -151,6 +151,8 @@ struct ShardingOptions {
   std::int64_t counters = 0;
   /// Steps are watched: the ranks combine the readings of every unit (tools/watch/step_watch.h).
   bool watches = false;
+  /// Largest activations of a unit that the ranks combine (autograd/activation_watch.h); 0: none.
+  std::int64_t maxima_per_unit = 0;
   /// Numbers of a loss that the ranks add up: itself, and means that belong to it.
   std::int64_t loss_numbers = 1;
   /// Elements of the residual stream of a step's whole batch, which travel between stages.

@@ -119,6 +119,8 @@ struct Plan {
   std::int64_t counters = 0;
   /// Units with readings in a watched step; 0: no step is watched.
   std::int64_t watched_units = 0;
+  /// Largest activations and attention logits that the ranks combine in a step.
+  std::int64_t maxima = 0;
   std::int64_t loss_numbers = 1;
 
   /// The ranks that compute different rows of a batch, and the place of `rank` among them.

@@ -264,11 +264,11 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
     add_all_reduce(plan.counters, 8, all);
   }
   if (plan.watched_units > 0) {
-    // The norms of gradient, update and weights; the entropies of routers; the largest activations.
+    // The norms of gradient, update and weights; the entropies of routers.
     add_all_reduce(3 * kNormWords * plan.watched_units, 8, all);
     add_all_reduce(2 * plan.watched_units, 8, all);
-    add_all_reduce(2 * plan.watched_units, 4, all);
   }
+  if (plan.maxima > 0) add_all_reduce(plan.maxima, 4, all);
   return flows;
 }
 

@@ -28,13 +28,14 @@ double at(const std::vector<double>& values, const Heads& x, std::int64_t b, std
                                          h * x.head_size + d)];
 }
 
-/// The largest logit of the visible pairs by its definition; 0 if all are negative.
-double largest_logit(const test::AttentionProblem& p) {
+/// The largest logit of each head's visible pairs by its definition; 0 if all are negative.
+std::vector<double> largest_logits(const test::AttentionProblem& p) {
   const auto q = to_doubles(p.q.tensor), k = to_doubles(p.k.tensor);
   const auto& n = p.sizes;
-  double largest = 0.0;
+  std::vector<double> all(static_cast<std::size_t>(n.heads));
   for (std::int64_t b = 0; b < n.batch; ++b) {
     for (std::int64_t h = 0; h < n.heads; ++h) {
+      double& largest = all[static_cast<std::size_t>(h)];
       for (std::int64_t i = 0; i < n.queries; ++i) {
         std::int64_t first = 0;
         if (p.first_key.defined()) {
@@ -51,13 +52,19 @@ double largest_logit(const test::AttentionProblem& p) {
       }
     }
   }
-  return largest;
+  return all;
 }
 
-float logit_of(const test::AttentionProblem& p) {
-  const Tensor largest = zero();
+/// The largest logit of each head.
+std::vector<float> logits_of(const test::AttentionProblem& p) {
+  const Tensor largest = Tensor::zeros({p.q.heads}, DType::f32);
   raise_to_attention_logit(largest, p.q, p.k, p.scale, p.first_key);
-  return largest.item<float>();
+  return largest.to_vector<float>();
+}
+
+/// The largest of all heads.
+float logit_of(const test::AttentionProblem& p) {
+  return std::ranges::max(logits_of(p));
 }
 
 }  // namespace
@@ -93,7 +100,7 @@ TEST_CASE("watch: a NaN stays the largest, whatever its sign") {
   }
 }
 
-TEST_CASE("watch: the largest attention logit is that of the pairs that attention sees") {
+TEST_CASE("watch: the largest attention logit of a head is that of the pairs that it sees") {
   const std::vector<test::AttentionSizes> sizes = {
       {1, 1, 1, 1, 1, 8}, {2, 70, 70, 4, 2, 24}, {1, 9, 80, 2, 1, 64}, {2, 130, 130, 2, 2, 16}};
   for (const DType dtype : test::kFloating) {
@@ -101,7 +108,11 @@ TEST_CASE("watch: the largest attention logit is that of the pairs that attentio
       CAPTURE(name_of(dtype), n.queries, n.keys);
       test::for_every_schedule([&] {
         const test::AttentionProblem p(n, dtype);
-        CHECK(logit_of(p) == Approx(largest_logit(p)).epsilon(1e-5));
+        const std::vector<double> expected = largest_logits(p);
+        const std::vector<float> found = logits_of(p);
+        for (std::size_t h = 0; h < expected.size(); ++h) {
+          CHECK(found[h] == Approx(expected[h]).epsilon(1e-5));
+        }
       });
     }
   }
@@ -114,7 +125,7 @@ TEST_CASE("watch: hidden pairs have no logit") {
   std::vector<std::int32_t> first(100, 0);
   std::fill(first.begin() + 60, first.end(), 60);
   p.first_key = Tensor::from(first, {1, 100});
-  CHECK(logit_of(p) == Approx(largest_logit(p)).epsilon(1e-5));
+  CHECK(logit_of(p) == Approx(largest_logits(p).front()).epsilon(1e-5));
   // A query of 1e3 in every channel and its mirror image as a key: seen in one order only.
   const auto set = [&](const Heads& x, std::int64_t token, float value) {
     x.tensor.reshape({x.tensor.numel()})
@@ -146,9 +157,9 @@ TEST_CASE("watch: cutting a problem into heads and rows changes no bit of its la
         q.offset += first * q.token_stride;
         q.tokens = first == 0 ? 32 : 58;
         k.tokens = first + q.tokens;
-        const Tensor largest = zero();
+        const Tensor largest = Tensor::zeros({2}, DType::f32);
         raise_to_attention_logit(largest, q, k, p.scale);
-        of_parts = std::max(of_parts, largest.item<float>());
+        of_parts = std::max(of_parts, std::ranges::max(largest.to_vector<float>()));
       }
     }
   }
@@ -204,7 +215,7 @@ TEST_CASE("watch: wrong arguments are named") {
                     Contains("raise_to_magnitude: largest"));
   Heads q = p.q;
   q.tokens = 5;
-  CHECK_THROWS_WITH(raise_to_attention_logit(zero(), q, p.k, 1.0f),
+  CHECK_THROWS_WITH(raise_to_attention_logit(Tensor::zeros({2}, DType::f32), q, p.k, 1.0f),
                     Contains("raise_to_attention_logit"));
   CHECK_THROWS_WITH(
       add_router_entropy(Tensor::zeros({1}, DType::i64), Tensor::zeros({2, 3}, DType::f32)),

@@ -334,7 +334,7 @@ TEST_CASE("a schedule's table is a list of steps and factors") {
   CHECK(parse(to_yaml(config)).optimizer.table == config.optimizer.table);
   CHECK(parse("optimizer: {table: }").optimizer.table.empty());
   CHECK(error_of("optimizer:\n  table:\n    - [1, 1]\n    - [1, 2]\n") ==
-        "run.yaml:4: optimizer.table: the steps of a table rise; 1 follows 1");
+        "run.yaml:4: optimizer.table: the steps of a table rise; [1, 2] follows [1, 1]");
   CHECK_THAT(error_of("optimizer:\n  table:\n    - [0, 1]\n"), Contains("a step from 1 on"));
   CHECK_THAT(error_of("optimizer:\n  table:\n    - 3\n"), Contains("[step, factor]"));
   CHECK_THAT(error_of("", {"optimizer.table=3"}), Contains("optimizer.table: expected a list of"));

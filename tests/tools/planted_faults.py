@@ -74,16 +74,16 @@ FAULTS = {
     },
     ("autograd/context_attention.cpp", "random_mesh"): {
         "ranks that share out tokens see no attention": (
-            "        watch->attention(queries, keys, scale, piece.of(first_key));\n",
+            "        watch->attention(queries, keys, scale, piece.of(first_key), group.number * q_of.heads);\n",
             ""),
     },
     ("tools/train/session.cpp", "watch"): {
         "ranks do not share their largest activations": (
-            "  reduce_over_ranks(watch_->largest(), \"watch\", Reduction::maximum);\n",
+            "  reduce_over_ranks({activations_->largest()}, \"watch\", Reduction::maximum);\n",
             ""),
         "every step is watched": (
-            "if (every > 0 && step % every == 0) watch_",
-            "if (every > 0) watch_"),
+            "every > 0 && step % every == 0,",
+            "every > 0,"),
     },
     ("tools/replay/watched_rows.cpp", "replay"): {
         "every row is the first": (
@@ -117,6 +117,30 @@ FAULTS = {
         "a dry run has no work of matrices": (
             "  log_work(\n      {.kind = Work::Kind::forward, .amount = newton_schulz_flops(matrix.size(0), matrix.size(1))});\n",
             ""),
+    },
+    ("tools/train/qk_clip.cpp", "qk_clip"): {
+        "QK-clip takes the root of grouped queries too": (
+            "model.shape().kv_heads == model.shape().heads ? 0.5 : 1.0",
+            "0.5"),
+        "QK-clip scales shared keys": (
+            "&& cut.uses == 1;",
+            "&& cut.uses >= 1;"),
+        "QK-clip scales GPT-2's queries only": (
+            "return 2 * cut.pieces;",
+            "return cut.pieces;"),
+        "QK-clip leaves the copies": (
+            "if (shard.copy.defined()) cast(",
+            "if (false) cast("),
+    },
+    ("autograd/activation_watch.cpp", "qk_clip"): {
+        "all tensor ranks have the first heads": (
+            "axis->rank() * heads_ / axis->ranks();",
+            "0;"),
+    },
+    ("tools/data/batch_sizes.cpp", "batch_ramp"): {
+        "rows between the stages of a ramp are skipped": (
+            "first += count * stage.rows;",
+            "first += count * rows_;"),
     },
     ("tools/train/parameter_groups.cpp", "muon"): {
         "muon has tables too": (
@@ -1037,9 +1061,9 @@ FAULTS = {
             "optimizer_->learning_rates(step - 1)",
             "optimizer_->learning_rates(step)"),
         "the loss is divided by all targets, valid or not": (
-            "const std::int64_t targets = source.loss_terms(step, 0, run_.config.data.batch_size);",
+            "const std::int64_t targets = source.loss_terms(step, 0, batch_rows(step, source));",
             "const std::int64_t targets =\n"
-            "      std::max(source.loss_terms(step, 0, run_.config.data.batch_size),\n"
+            "      std::max(source.loss_terms(step, 0, batch_rows(step, source)),\n"
             "               run_.config.data.batch_size * run_.config.data.sequence_length);"),
         "the evaluation weights batches by rows": (
             "totals[n] += numbers[n] * static_cast<double>(targets);",
@@ -1106,6 +1130,9 @@ FAULTS = {
         "the seed may change": (
             'key == "train.seed" || ',
             ""),
+        "a ramp may change": (
+            '  if (key == "train.batch_ramp") return false;\n',
+            ""),
     },
     ("tools/tessera/checkpoint.cpp", "checkpoint_command"): {
         "a damaged checkpoint verifies with status 0": (
@@ -1171,8 +1198,8 @@ FAULTS = {
             "    if (finite) finish_routers();",
             "    finish_routers();"),
         "the lagged loss is a mean over a rank's tokens": (
-            "{.tokens = tokens_per_step(data),",
-            "{.tokens = tokens_per_step(data) / world_.size(),"),
+            "{.tokens = inputs.rows * data.sequence_length,",
+            "{.tokens = inputs.rows * data.sequence_length / world_.size(),"),
         "f16 divides the loss scale out of the routers' loss": (
             "result.router_loss = router_losses->values()[0];",
             "result.router_loss = router_losses->values()[0] / scale;"),

@@ -78,7 +78,8 @@ struct Case {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
         "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, groups {}, ema {}, "
-        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {} {}, watch {}, {}",
+        "micro-batches {} reduced by {}, balance {}{} adapter {} {} {} {}, watch {}, qk_clip {}, "
+        "ramp {}, {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
@@ -94,6 +95,7 @@ struct Case {
                   : "",
         config.adapter.rank, config.adapter.dropout, config.adapter.targets,
         config.adapter.base ? enum_name(*config.adapter.base) : "auto", config.train.watch,
+        config.optimizer.qk_clip, config.train.batch_ramp.size(),
         enum_name(config.train.objective));
   }
 };
@@ -236,6 +238,15 @@ Case draw(std::uint64_t number) {
         draws.one_of({Objective::next_token, Objective::dpo, Objective::ipo, Objective::simpo});
     if (compares_pairs(config.train.objective)) config.data.rows = RowKind::packed;
   }
+  const bool clips = config.optimizer.name == OptimizerKind::muon && config.adapter.rank == 0 &&
+                     (preset == "gpt2-mini" || preset.starts_with("llama3"));
+  if (clips && draws.coin()) config.optimizer.qk_clip = 1e-3;
+  // Steps are the numbers of their batches, so the last step is a full one, whose bytes are planned. Averages
+  // are measured on the rows of a full batch 0.
+  const bool halves = kRows / 2 % (config.data.accumulation_steps * drawn.batch_ranks) == 0;
+  if (drawn.mixture && halves && config.train.ema == 0.0 && draws.coin()) {
+    config.train.batch_ramp = {{.batches = 2, .rows = kRows / 2}};
+  }
   return drawn;
 }
 
@@ -266,7 +277,9 @@ TrainedSession train(const Case& drawn, test::Steps steps) {
       steps.source = test::two_answers(*steps.source);
     }
   }
-  if (drawn.mixture) steps.source = batches_of(mixed_rows(), /*first_step=*/0, kRows);
+  if (drawn.mixture) {
+    steps.source = batches_of(mixed_rows(), /*first_step=*/0, batch_sizes(drawn.config));
+  }
   return test::train_session(drawn.config, drawn.ranks(), steps);
 }
 

@@ -248,8 +248,8 @@ TEST_CASE("a key that may not change is named with both values", "[cpu]") {
                           "sample.prompt", "data.hellaswag"}) {
     CHECK(may_change_on_resume(key));
   }
-  for (const char* key :
-       {"train.seed", "model.width", "moe.balance", "data.train", "optimizer.beta1"}) {
+  for (const char* key : {"train.seed", "train.batch_ramp", "model.width", "moe.balance",
+                          "data.train", "optimizer.beta1"}) {
     CHECK_FALSE(may_change_on_resume(key));
   }
 }

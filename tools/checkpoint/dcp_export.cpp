@@ -14,6 +14,7 @@
 #include "tools/config/parse.h"
 #include "tools/pickle/writer.h"
 #include "tools/train/optimizer.h"
+#include "tools/train/resolve.h"
 #include "tools/train/resume.h"
 
 namespace tessera {
@@ -59,7 +60,7 @@ class Exporter {
     }
     if (names_ == DcpNames::torchtitan) {
       const std::int64_t tokens =
-          state.at("batches").get<std::int64_t>() * tokens_per_step(config_.data);
+          batch_sizes(config_).first_row(state.at("batches")) * config_.data.sequence_length;
       writer_.add_value({"train_state", "step"}, pickled::whole(reader_.manifest().step));
       writer_.add_value({"train_state", "ntokens_seen"}, pickled::whole(tokens));
     } else if (model_->units().front()->at_both_ends()) {

@@ -26,6 +26,7 @@
 #include "runtime/enum_names.h"
 #include "sharding/comm/options.h"
 #include "sharding/plan/options.h"
+#include "tools/data/batch_sizes.h"
 #include "tools/data/mixture_kind.h"
 #include "tools/data/row_kind.h"
 
@@ -190,6 +191,8 @@ struct OptimizerConfig {
   UpdateScale muon_scale = UpdateScale::match_rms_adamw;
   /// f32 or bf16.
   DType muon_ns_dtype = DType::bf16;
+  /// 0: none.
+  double qk_clip = 0.0;
   double clip_norm = 1.0;
   /// f32 or bf16.
   DType master_dtype = DType::f32;
@@ -277,6 +280,7 @@ struct PreferenceConfig {
 struct TrainConfig {
   Objective objective = Objective::next_token;
   std::int64_t steps = 1000;
+  std::vector<BatchStage> batch_ramp;
   /// 0: steps says it.
   std::int64_t epochs = 0;
   std::filesystem::path dir = "runs/latest";

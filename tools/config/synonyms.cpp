@@ -58,6 +58,7 @@ constexpr Synonym kKeys[] = {
     {"stopping_strategy", "data.mixture"},
     {"eval_dataset", "data.val"},
     {"eval_datasets", "data.validation"},
+    {"rampup_batch_size", "train.batch_ramp"},
     {"train_batch_size", "data.batch_size"},
     {"global_batch_size", "data.batch_size"},
     {"per_device_train_batch_size", "data.rows_per_rank"},

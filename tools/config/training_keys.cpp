@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "models/transformer_shape.h"
+#include "tools/config/batch_ramp.h"
 #include "tools/config/optimizer_groups.h"
 #include "tools/config/schedule_table.h"
 
@@ -71,6 +72,11 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
                  "sqrt(max(1, A / B)), for a larger one."),
       kept_dtype_key("optimizer.muon_ns_dtype", optimizer.muon_ns_dtype,
                      "muon: the dtype in which matrices travel and are orthogonalized."),
+      number_key(
+          "optimizer.qk_clip", optimizer.qk_clip, kFromZero,
+          "muon: the largest attention logit that a head may have, such as 100. After a step in "
+          "which "
+          "a head had a larger one, its query and key weights are scaled down to it. 0 = none."),
       number_key("optimizer.clip_norm", optimizer.clip_norm, kFromZero,
                  "Largest global norm of the gradient. A longer gradient is scaled down to it; 0 = "
                  "no clipping."),
@@ -93,6 +99,11 @@ std::vector<Key> train_keys(TrainConfig& train) {
                  "one of them preferred: `dpo`, `ipo`, or `simpo`, which needs no reference. Pairs "
                  "need `data.rows` packed or padded."),
       whole_number_key("train.steps", train.steps, 1, kMostSteps, "Number of training steps."),
+      batch_ramp_key(
+          "train.batch_ramp", train.batch_ramp,
+          "Smaller batches at the beginning: so many steps with so many rows, then the next "
+          "stage, then `data.batch_size`. The micro-batches stay as many and have fewer rows; "
+          "the learning rate stays by steps. Empty = none."),
       whole_number_key(
           "train.epochs", train.epochs, 0, kMostSteps,
           "Passes over the training data, instead of `train.steps`; an epoch has every "

@@ -37,13 +37,13 @@ std::pair<std::size_t, std::int64_t> TokenLoader::sample_of(std::int64_t row) co
 }
 
 Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t rows,
-                        std::int64_t batch_size) const {
-  check(step >= 0 && first_row >= 0 && rows >= 0 && first_row + rows <= batch_size,
+                        const BatchSizes& sizes) const {
+  check(step >= 0 && first_row >= 0 && rows >= 0 && first_row + rows <= sizes.rows(step),
         "step {} has no rows {} to {} in a batch of {}", step, first_row, first_row + rows,
-        batch_size);
+        sizes.rows(step));
   TokenRows all;
   for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    const auto [source, sample] = sample_of(step * batch_size + row);
+    const auto [source, sample] = sample_of(sizes.first_row(step) + row);
     sources_[source].add_row(sample, all);
   }
   const Shape shape{rows, sequence_length()};
@@ -60,10 +60,10 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
 }
 
 std::int64_t TokenLoader::loss_terms(std::int64_t step, std::int64_t first_row, std::int64_t rows,
-                                     std::int64_t batch_size) const {
+                                     const BatchSizes& sizes) const {
   std::int64_t targets = 0;
   for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-    const auto [source, sample] = sample_of(step * batch_size + row);
+    const auto [source, sample] = sample_of(sizes.first_row(step) + row);
     targets += sources_[source].loss_terms(sample);
   }
   return targets;

@@ -3,8 +3,9 @@
 // The tokens of a row are a function of these three alone. Any rank, and any restarted run, computes
 // its own rows.
 //
-// Row r of step s is number s * batch_size + r of the run. It comes from the one source that there is, as the
-// sample of that number (row_source.h); or from the source that the mixture has for it (mixture.h).
+// Row r of step s is number sizes.first_row(s) + r of the run (batch_sizes.h). It comes from the one source that
+// there is, as the sample of that number (row_source.h); or from the source that the mixture has for it
+// (mixture.h).
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "runtime/tensor.h"
+#include "tools/data/batch_sizes.h"
 #include "tools/data/mixture.h"
 #include "tools/data/row_source.h"
 
@@ -50,10 +52,10 @@ class TokenLoader {
   /// Rows [first_row, first_row + rows) of the global batch of step `step` (from 0), on the current
   /// context's device.
   Batch load(std::int64_t step, std::int64_t first_row, std::int64_t rows,
-             std::int64_t batch_size) const;
+             const BatchSizes& sizes) const;
   /// The terms that the loss of these rows is the mean of: their valid targets, or their pairs.
   std::int64_t loss_terms(std::int64_t step, std::int64_t first_row, std::int64_t rows,
-                          std::int64_t batch_size) const;
+                          const BatchSizes& sizes) const;
 
  private:
   /// The source of a row of the run, and its sample.

@@ -188,7 +188,7 @@ std::vector<std::int64_t> row_weights(std::vector<double> weights,
 }  // namespace
 
 Mixture::Mixture(const std::vector<MixturePart>& parts, const std::vector<Source>& sources,
-                 MixtureKind kind, std::int64_t rows_per_step) {
+                 MixtureKind kind, const BatchSizes& sizes) {
   std::set<std::int64_t> begins = {1};
   for (const MixturePart& part : parts) {
     begins.insert(part.from_step);
@@ -196,8 +196,9 @@ Mixture::Mixture(const std::vector<MixturePart>& parts, const std::vector<Source
   }
   std::vector<std::int64_t> before(sources.size(), 0);
   for (const std::int64_t step : begins) {
-    check(step <= kMostRows / rows_per_step, "from step {} on there are too many rows", step);
-    const std::int64_t first_row = (step - 1) * rows_per_step;
+    check(step <= kMostRows / sizes.rows(step - 1), "from step {} on there are too many rows",
+          step);
+    const std::int64_t first_row = sizes.first_row(step - 1);
     if (!phases_.empty()) before = counts(first_row);
     std::vector<double> weights = weights_in(step, parts, sources.size());
     check(std::any_of(weights.begin(), weights.end(), [](double weight) { return weight > 0.0; }),

@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "tools/data/batch_sizes.h"
 #include "tools/data/mixture_kind.h"
 
 namespace tessera {
@@ -68,7 +69,7 @@ class Mixture {
 
   /// Raises Error if no source has a weight in some step, or the weights have no common measure.
   Mixture(const std::vector<MixturePart>& parts, const std::vector<Source>& sources,
-          MixtureKind kind, std::int64_t rows_per_step);
+          MixtureKind kind, const BatchSizes& sizes);
 
   /// The source of a row of the run, and which of its rows that is, from 0.
   std::pair<std::size_t, std::int64_t> at(std::int64_t row) const;

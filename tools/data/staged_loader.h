@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "tools/data/loader.h"
 
@@ -15,8 +16,10 @@ namespace tessera {
 class StagedLoader {
  public:
   /// `loader` must outlive it.
-  StagedLoader(const TokenLoader& loader, std::int64_t batch_size)
-      : loader_(loader), batch_size_(batch_size) {}
+  StagedLoader(const TokenLoader& loader, BatchSizes sizes)
+      : loader_(loader), sizes_(std::move(sizes)) {}
+
+  const BatchSizes& sizes() const { return sizes_; }
 
   /// Loads rows [first_row, first_row + rows) of batch `batch` now, for the next load().
   void stage(std::int64_t batch, std::int64_t first_row, std::int64_t rows);
@@ -35,7 +38,7 @@ class StagedLoader {
   };
 
   const TokenLoader& loader_;
-  std::int64_t batch_size_;
+  BatchSizes sizes_;
   std::optional<Staged> staged_;
 };
 

@@ -75,7 +75,7 @@ std::vector<std::string> replay(const fs::path& path, std::int64_t step) {
     }
     write_operations(rank.session, rank, folder);
     const std::vector<WatchedRow> rows =
-        watch_rows(rank, run.batches_before(step), run.config().data.batch_size);
+        watch_rows(rank, run.batches_before(step), batch_sizes(run.config()));
     const StepResult result = traced_step(run, rank, folder);
     std::string explanation;
     if (result.diverged) {

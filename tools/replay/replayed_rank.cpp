@@ -83,9 +83,9 @@ void replay_to(const RecordedRun& run, const StepsToReplay& steps, const StepSee
     TrainingSession session(resolved, world);
     if (checkpoint) restore_from(*checkpoint, run, data, session, world);
     for (std::int64_t at = first; at <= steps.last; ++at) {
-      ReplayedRank rank = {
-          session, world,
-          batches_of(data.train, at - run.batches_before(at), config.data.batch_size), at};
+      ReplayedRank rank = {session, world,
+                           batches_of(data.train, at - run.batches_before(at), batch_sizes(config)),
+                           at};
       if (at == steps.last) return at_step(rank);
       const StepNumbersSeen numbers = numbers_of(replay_step(run, rank));
       if (seen && world.rank() == 0) seen(at, numbers);

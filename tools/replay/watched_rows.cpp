@@ -45,14 +45,14 @@ std::string largest_text(const std::vector<UnitReadings>& readings, Reading read
 }  // namespace
 
 std::vector<WatchedRow> watch_rows(ReplayedRank& rank, std::int64_t batch,
-                                   std::int64_t batch_size) {
+                                   const BatchSizes& sizes) {
   std::vector<WatchedRow> rows;
-  for (std::int64_t row = 0; row < batch_size; ++row) {
+  for (std::int64_t row = 0; row < sizes.rows(batch); ++row) {
     const BatchSource source = source_of(rank, row);
     if (source.loss_terms(0, 0, 1) == 0) continue;
     TrainingSession::WatchedLoss watched = rank.session.evaluate_watched(1, source);
     rows.push_back({.row = row,
-                    .sample = batch * batch_size + row,
+                    .sample = sizes.first_row(batch) + row,
                     .loss = watched.loss,
                     .readings = std::move(watched.readings)});
   }

@@ -24,7 +24,7 @@ struct WatchedRow {
 
 /// Computes the rows of the batch with the weights before the step. Rows without a valid target are left out.
 /// A collective that takes a forward pass for each row on every rank.
-std::vector<WatchedRow> watch_rows(ReplayedRank& rank, std::int64_t batch, std::int64_t batch_size);
+std::vector<WatchedRow> watch_rows(ReplayedRank& rank, std::int64_t batch, const BatchSizes& sizes);
 
 /// "row 5 (sample 37) has the largest loss, 9.5 where the median is 2.25; its largest activation is 80.5, in
 /// h.3; its largest attention logit is 15.25, in h.2". Empty without rows.

@@ -37,9 +37,10 @@ GradientNorm GraphedStep::run(const StepNumbers& numbers, const StepInputs& inpu
   StepValues& values = context().state<StepValues>();
   values.reserve();
   values.set(numbers);
-  const StepInputs places = {.sums = sums_, .batch = [this](std::int64_t i) {
-                               return batches_[static_cast<std::size_t>(i)];
-                             }};
+  const StepInputs places = {
+      .sums = sums_,
+      .batch = [this](std::int64_t i) { return batches_[static_cast<std::size_t>(i)]; },
+      .rows = inputs.rows};
   if (++steps_ == 1 || context().is_dry()) return work(places);
   if constexpr (kHasCuda) {
     if (graph_ == nullptr) {

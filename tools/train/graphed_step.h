@@ -30,6 +30,8 @@ struct StepInputs {
   Tensor sums;
   /// Micro-batch i of this rank.
   std::function<Batch(std::int64_t i)> batch;
+  /// Rows of the whole batch.
+  std::int64_t rows = 0;
 };
 
 class GraphedStep {

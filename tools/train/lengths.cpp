@@ -34,6 +34,7 @@ void set_steps(ResolvedConfig& run, std::int64_t samples) {
     constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
     check(epochs <= kMostRows / samples, "{} epochs of {} rows are too many", epochs, samples);
   });
+  check_one_of(run.config, "train.epochs", "train.batch_ramp");
   run.config.train.steps = ceil_div(epochs * samples, run.config.data.batch_size);
   epochs = 0;
 }

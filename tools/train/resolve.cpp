@@ -19,6 +19,7 @@
 #include "tools/data/token_corpus.h"
 #include "tools/train/parameter_groups.h"
 #include "tools/train/preferences.h"
+#include "tools/train/qk_clip.h"
 #include "tools/train/resolve_ranks.h"
 #include "tools/train/size_model.h"
 
@@ -211,6 +212,7 @@ std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
   check_key(run.config, "model.frozen", [&] { freeze(*model, run.config.model.frozen); });
   check_key(run.config, "adapter.targets", [&] { add_adapters(*model, run.config.adapter); });
   check_key(run.config, "optimizer.groups", [&] { freeze_groups(run.config.optimizer, *model); });
+  check_key(run.config, "optimizer.qk_clip", [&] { check_qk_clip(run.config.optimizer, *model); });
   if (Routers* const routers = model->routers()) {
     if (!run.config.model.init_from.empty()) load_router_biases(run.config.model.init_from, *model);
     routers->set_training(router_training(run.config.moe));
@@ -273,6 +275,10 @@ std::string describe_model(const ResolvedConfig& run) {
 
 std::int64_t tokens_per_step(const DataConfig& data) {
   return data.batch_size * data.sequence_length;
+}
+
+BatchSizes batch_sizes(const Config& config) {
+  return {config.data.batch_size, config.train.batch_ramp};
 }
 
 }  // namespace tessera

@@ -58,5 +58,7 @@ std::string describe_model(const ResolvedConfig& run);
 
 /// Tokens of all ranks in one step.
 std::int64_t tokens_per_step(const DataConfig& data);
+/// The rows of the run's batches.
+BatchSizes batch_sizes(const Config& config);
 
 }  // namespace tessera

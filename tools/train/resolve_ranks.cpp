@@ -43,6 +43,8 @@ void describe_to_sharding(ResolvedConfig& run) {
             [&] { run.sharding.matrix_dtype = matrix_dtypes(run.config.optimizer, *model); });
   run.sharding.counters = shape.experts.layers * shape.experts.count;
   run.sharding.watches = run.config.train.watch > 0;
+  const bool has_maxima = run.sharding.watches || run.config.optimizer.qk_clip > 0.0;
+  run.sharding.maxima_per_unit = has_maxima ? 1 + shape.heads : 0;
   run.sharding.loss_numbers = 1 + numbers_behind_loss(run.config.train.objective);
   run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
   run.sharding.stage_counters = run.config.moe.balance == Balance::hf ? shape.experts.count : 0;
@@ -98,15 +100,25 @@ void check_sharding(const ResolvedConfig& run, int ranks) {
 
 std::string uneven_batch(const ResolvedConfig& run, int ranks) {
   const DataConfig& data = run.config.data;
-  if (const std::int64_t elastic = run.config.train.elastic; elastic > 0) {
-    if (data.batch_size % elastic == 0) return "";
-    return fmt::format("data.batch_size {} is not a multiple of train.elastic {}", data.batch_size,
-                       elastic);
+  const std::int64_t elastic = run.config.train.elastic;
+  const auto problem_of = [&](std::string_view key, std::int64_t rows) -> std::string {
+    if (elastic > 0) {
+      if (rows % elastic == 0) return "";
+      return fmt::format("{} {} is not a multiple of train.elastic {}", key, rows, elastic);
+    }
+    if (rows % (data.accumulation_steps * batch_ranks(run.sharding, ranks)) == 0) return "";
+    return fmt::format("{} {} is not a multiple of data.accumulation_steps {} times {}", key, rows,
+                       data.accumulation_steps, describe_ranks(run, ranks));
+  };
+  std::string problem = problem_of("data.batch_size", data.batch_size);
+  for (const BatchStage& stage : run.config.train.batch_ramp) {
+    if (problem.empty()) problem = problem_of("train.batch_ramp: the batch", stage.rows);
+    if (problem.empty() && stage.rows > data.batch_size) {
+      problem = fmt::format("train.batch_ramp: the batch {} is larger than data.batch_size {}",
+                            stage.rows, data.batch_size);
+    }
   }
-  if (data.batch_size % (data.accumulation_steps * batch_ranks(run.sharding, ranks)) == 0)
-    return "";
-  return fmt::format("data.batch_size {} is not a multiple of data.accumulation_steps {} times {}",
-                     data.batch_size, data.accumulation_steps, describe_ranks(run, ranks));
+  return problem;
 }
 
 void check_ranks(const ResolvedConfig& run, int ranks) {

@@ -50,6 +50,7 @@ std::vector<CheckpointFolder> resumable_checkpoints(const Config& config) {
 
 bool may_change_on_resume(std::string_view key) {
   if (key == "train.seed" || key == "train.ema" || key == "train.elastic") return false;
+  if (key == "train.batch_ramp") return false;
   if (key == "data.hellaswag") return true;
   const auto is_in = [&](std::string_view section) { return key.starts_with(section); };
   return is_in("runtime.") || is_in("sharding.") || is_in("kernels.") || is_in("train.") ||

@@ -47,7 +47,7 @@ TokenLoader open_training(const ResolvedConfig& run) {
     }
     std::vector<Mixture::Source> sizes;
     for (const RowSource& source : sources) sizes.push_back({source.samples(), source.inputs()});
-    Mixture mixture(parts, sizes, data.mixture, data.batch_size);
+    Mixture mixture(parts, sizes, data.mixture, batch_sizes(run.config));
     loader.emplace(std::move(sources), std::move(mixture));
   });
   return std::move(loader).value();
@@ -132,36 +132,42 @@ RunData::RunData(const ResolvedConfig& run)
 }
 
 BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step,
-                       std::int64_t batch_size) {
-  return {
-      [&loader, first_step, batch_size](std::int64_t step, std::int64_t first, std::int64_t rows) {
-        return loader.load(step - first_step, first, rows, batch_size);
-      },
-      [&loader, first_step, batch_size](std::int64_t step, std::int64_t first, std::int64_t rows) {
-        return loader.loss_terms(step - first_step, first, rows, batch_size);
-      }};
+                       const BatchSizes& sizes) {
+  return {[&loader, first_step, sizes](std::int64_t step, std::int64_t first, std::int64_t rows) {
+            return loader.load(step - first_step, first, rows, sizes);
+          },
+          [&loader, first_step, sizes](std::int64_t step, std::int64_t first, std::int64_t rows) {
+            return loader.loss_terms(step - first_step, first, rows, sizes);
+          },
+          {},
+          [first_step, sizes](std::int64_t step) { return sizes.rows(step - first_step); }};
 }
 
 BatchSource batches_of(StagedLoader& loader, std::int64_t first_step) {
-  return {[&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
-            return loader.load(step - first_step, first, rows);
-          },
-          [&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
-            return loader.loss_terms(step - first_step, first, rows);
-          },
-          [&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
-            loader.stage(step - first_step, first, rows);
-          }};
+  return {
+      [&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
+        return loader.load(step - first_step, first, rows);
+      },
+      [&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
+        return loader.loss_terms(step - first_step, first, rows);
+      },
+      [&loader, first_step](std::int64_t step, std::int64_t first, std::int64_t rows) {
+        loader.stage(step - first_step, first, rows);
+      },
+      [&loader, first_step](std::int64_t step) { return loader.sizes().rows(step - first_step); }};
 }
 
 std::string describe_data(const ResolvedConfig& run, const RunData& data) {
   const DataConfig& config = run.config.data;
   const std::int64_t steps = run.config.train.steps;
   const std::vector<RowSource>& sources = data.train.sources();
-  const std::vector<std::int64_t> rows = data.train.rows_of_sources(steps * config.batch_size);
+  const std::vector<std::int64_t> rows =
+      data.train.rows_of_sources(batch_sizes(run.config).first_row(steps));
   const std::string kind =
       config.rows == RowKind::windows ? "windows" : fmt::format("{} rows", enum_name(config.rows));
-  std::string text = fmt::format("{} steps of {} tokens", steps, tokens_per_step(config));
+  std::string text =
+      fmt::format("{} steps of {}{} tokens", steps,
+                  run.config.train.batch_ramp.empty() ? "" : "up to ", tokens_per_step(config));
   if (sources.size() > 1) text = fmt::format("{} sources: {}", sources.size(), text);
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const double epochs = static_cast<double>(rows[i]) / static_cast<double>(sources[i].samples());

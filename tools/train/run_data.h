@@ -49,7 +49,7 @@ RowSource open_rows(const std::filesystem::path& path, const ResolvedConfig& run
                     SampleOrder order);
 
 /// The loader's batches, which must outlive them. Step `first_step` has batch 0.
-BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step, std::int64_t batch_size);
+BatchSource batches_of(const TokenLoader& loader, std::int64_t first_step, const BatchSizes& sizes);
 /// The same, and the next rows are loaded early.
 BatchSource batches_of(StagedLoader& loader, std::int64_t first_step);
 

@@ -62,7 +62,7 @@ Runner::Runner(const ResolvedConfig& run, const RunData& data, Communicator& wor
       world_(world),
       data_(data),
       restarted_(std::move(restarted)),
-      batches_(data.train, config_.data.batch_size),
+      batches_(data.train, batch_sizes(config_)),
       session_(run, world),
       rates_(rates_of(run, session_, world)),
       profile_(run_.config.train, world),  // its barrier: every rank has read its weights
@@ -271,7 +271,7 @@ void Runner::keep_spike(const StepResult& result) {
                          .gradient_norm = result.gradient_norm,
                          .mean_loss = *mean};
   const std::string problem =
-      write_kept(path, kept, data_.train, config_.data.batch_size, data_.tokenizer.get());
+      write_kept(path, kept, data_.train, batches_.sizes(), data_.tokenizer.get());
   if (!problem.empty()) {
     return log(fmt::format("warning: step {} is not kept: {}", position_.step, problem));
   }
@@ -346,12 +346,12 @@ void Runner::report(std::int64_t step, const StepResult& result) {
                          .router_loss = result.router_loss,
                          .expert_load = result.loads.imbalance,
                          .idle_experts = result.loads.idle,
-                         .tokens = step * tokens_per_step(config_.data)};
-  const DataConfig& data = config_.data;
-  const double steps_per_second = static_cast<double>(meter_.steps()) / meter_.seconds();
-  const double flops =
-      steps_per_second * training_flops(session_.model(), data.batch_size, data.sequence_length);
-  metrics.tokens_per_second = steps_per_second * static_cast<double>(tokens_per_step(data));
+                         .tokens = batches_.sizes().first_row(step) * config_.data.sequence_length};
+  const std::int64_t length = config_.data.sequence_length;
+  const std::int64_t rows =
+      batches_.sizes().first_row(step) - batches_.sizes().first_row(step - meter_.steps());
+  const double flops = training_flops(session_.model(), rows, length) / meter_.seconds();
+  metrics.tokens_per_second = static_cast<double>(rows * length) / meter_.seconds();
   metrics.matmul_fraction = share_of_rate(flops, rates_.matmul);
   if (rates_.peak) metrics.mfu = flops / *rates_.peak;
   if (evaluates) measure_validation(metrics, /*ema=*/false);

@@ -73,6 +73,9 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   };
   optimizer_.emplace(make_optimizers(config, *model_, strategy_->shards(), exchange),
                      config.train.ema);
+  if (config.optimizer.qk_clip > 0.0) {
+    qk_clip_.emplace(*model_, strategy_->shards(), config.optimizer.qk_clip);
+  }
   if (!config.runtime.graph) return;
   check_graph();
   graphed_.emplace(config.data.accumulation_steps);
@@ -110,6 +113,8 @@ void TrainingSession::check_graph() const {
             "the host compares the replicas within a step; set sharding.check_replicas=0");
   refuse_if(config.train.watch > 0,
             "the host prepares the readings of watched steps; set train.watch=0");
+  refuse_if(!config.train.batch_ramp.empty(),
+            "the steps of a graph have equally many rows; leave train.batch_ramp out");
   refuse_if(config.train.profile.last > 0,
             "a graph has no spans to profile; leave train.profile out");
   refuse_if(run_.sharding.matrix_dtype != nullptr,
@@ -127,7 +132,7 @@ void TrainingSession::check_graph() const {
 
 StepNumbers TrainingSession::numbers_of(std::int64_t step, const BatchSource& source) const {
   const double scale = scaler_ ? scaler_->scale() : 1.0;
-  const std::int64_t targets = source.loss_terms(step, 0, run_.config.data.batch_size);
+  const std::int64_t targets = source.loss_terms(step, 0, batch_rows(step, source));
   check(targets > 0, "step {}: no target of the batch is valid", step);
   return {.step = static_cast<std::uint64_t>(step),
           .update = optimizer_->steps() + 1,
@@ -143,7 +148,8 @@ StepInputs TrainingSession::inputs_of(std::int64_t step, const BatchSource& sour
   start.back() = stop ? 1.0f : 0.0f;
   return {
       .sums = Tensor::from(start, {static_cast<std::int64_t>(start.size())}),
-      .batch = [this, step, &source](std::int64_t i) { return load_micro_batch(step, i, source); }};
+      .batch = [this, step, &source](std::int64_t i) { return load_micro_batch(step, i, source); },
+      .rows = batch_rows(step, source)};
 }
 
 void TrainingSession::observe(std::int64_t step, const BatchSource& source,
@@ -164,8 +170,7 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
   const StepNumbers numbers = numbers_of(step, source);
   StepInputs inputs = inputs_of(step, source, stop);
   const std::int64_t every = run_.config.train.watch;
-  watch_.reset();
-  if (every > 0 && step % every == 0) watch_.emplace(*strategy_, model_->units());
+  start_watch(/*watches=*/every > 0 && step % every == 0, /*clips=*/qk_clip_.has_value());
   GradientNorm norm;
   if (graphed_) {
     norm = graphed_->run(numbers, inputs, [this, &numbers](const StepInputs& places) {
@@ -196,7 +201,7 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
           learning_rate_at(schedule_of(run_.config.optimizer, run_.config.train.steps), step - 1),
       .stop = of_all_ranks.back() > 0.0f};
   if (watch_) result.watch = watch_->readings(scale);
-  watch_.reset();
+  start_watch(/*watches=*/false, /*clips=*/false);
   if (compares_pairs(run_.config.train.objective)) {
     result.preference = preference_means(of_all_ranks.data() + 1, scale);
   }
@@ -229,9 +234,17 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
   if (every > 0 && step % every == 0 && !context().is_dry()) {
     check_replicas(*strategy_, world_, step);
   }
+  reduce_activations();
   update_parameters(sharded, numbers, sums.norm, sums.loss);
-  if (watch_) reduce_watch();
+  if (watch_) reduce_over_ranks(watch_->sums(), "watch");
   return sums.norm;
+}
+
+void TrainingSession::start_watch(bool watches, bool clips) {
+  watch_.reset();
+  activations_.reset();
+  if (watches || clips) activations_.emplace(model_->units(), model_->shape().heads);
+  if (watches) watch_.emplace(*strategy_, model_->units(), *activations_);
 }
 
 void TrainingSession::queue_passes(Step& sharded, const StepNumbers& numbers,
@@ -239,7 +252,7 @@ void TrainingSession::queue_passes(Step& sharded, const StepNumbers& numbers,
   Routers* const routers = model_->routers();
   if (routers != nullptr) {
     const DataConfig& data = run_.config.data;
-    routers->start_step({.tokens = tokens_per_step(data),
+    routers->start_step({.tokens = inputs.rows * data.sequence_length,
                          .micro_batches = data.accumulation_steps * batch_ranks_,
                          .losses = strategy_->plan().losses(),
                          .loss_scale = numbers.loss_scale,
@@ -247,7 +260,7 @@ void TrainingSession::queue_passes(Step& sharded, const StepNumbers& numbers,
   }
   {
     std::optional<ActivationWatchScope> scope;
-    if (watch_) scope.emplace(watch_->activations());
+    if (activations_) scope.emplace(*activations_);
     accumulate_gradients(sharded, numbers, inputs, losses_of(inputs, strategy_->plan().losses()));
   }
   if (routers != nullptr && !counts_choices_) routers->router_losses().zero();
@@ -282,27 +295,29 @@ void TrainingSession::update_parameters(Step& sharded, const StepNumbers& number
               {.max_norm = run_.config.optimizer.clip_norm, .loss_scale = numbers.loss_scale});
   const auto write = [&] {
     if (watch_) watch_->before_update();
-    optimizer_->step(numbers.learning_rates, factor);
+    optimizer_->step(numbers.learning_rates, factor, [&] {
+      if (qk_clip_) qk_clip_->apply(activations_->largest(), factor);
+    });
     if (watch_) watch_->after_update();
   };
   sharded.update(write, Writes::masters_and_copies);
 }
 
-void TrainingSession::reduce_watch() const {
-  reduce_over_ranks(watch_->sums(), "watch");
-  reduce_over_ranks(watch_->largest(), "watch", Reduction::maximum);
+void TrainingSession::reduce_activations() const {
+  if (!activations_) return;
+  reduce_over_ranks({activations_->largest()}, "watch", Reduction::maximum);
 }
 
 Batch TrainingSession::load_micro_batch(std::int64_t step, std::int64_t i,
                                         const BatchSource& source) const {
   const Span span("data");
-  const std::int64_t rows = rows_per_micro_batch();
+  const std::int64_t rows = rows_per_micro_batch(batch_rows(step, source));
   return own_tokens(source.load(step, micro_batch(i) * rows, rows));
 }
 
 void TrainingSession::stage_micro_batch(std::int64_t step, const BatchSource& source) const {
   const Span span("data");
-  const std::int64_t rows = rows_per_micro_batch();
+  const std::int64_t rows = rows_per_micro_batch(batch_rows(step, source));
   source.stage(step, micro_batch(0) * rows, rows);
 }
 
@@ -337,8 +352,8 @@ Batch TrainingSession::own_tokens(const Batch& rows) const {
           rows.document_starts.defined() ? cut_rows(rows.document_starts, cut) : Tensor()};
 }
 
-Shape TrainingSession::own_tokens_shape() const {
-  const std::int64_t rows = rows_per_micro_batch(), length = run_.config.data.sequence_length;
+Shape TrainingSession::own_tokens_shape(std::int64_t rows) const {
+  const std::int64_t length = run_.config.data.sequence_length;
   if (strategy_->context_axis() == nullptr) return {rows, length};
   const TokenCut& cut = strategy_->context_axis()->cut();
   return {cut.pieces() * rows, length / cut.pieces_of_row()};
@@ -357,7 +372,7 @@ void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& num
                                      return objective_of(losses, i, batch, numbers.loss_factor);
                                    },
                                .loss_scale = numbers.loss_factor,
-                               .tokens = own_tokens_shape()});
+                               .tokens = own_tokens_shape(rows_per_micro_batch(inputs.rows))});
     return;
   }
   for (std::int64_t i = 0; i < run_.config.data.accumulation_steps; ++i) {
@@ -462,18 +477,19 @@ std::vector<float> TrainingSession::answer_log_probabilities(const RowSource& ro
 
 TrainingSession::WatchedLoss TrainingSession::evaluate_watched(std::int64_t rows,
                                                                const BatchSource& source) {
-  watch_.emplace(*strategy_, model_->units());
+  start_watch(/*watches=*/true, /*clips=*/false);
   WatchedLoss result;
   {
-    const ActivationWatchScope scope(watch_->activations());
+    const ActivationWatchScope scope(*activations_);
     result.loss = evaluate(rows, source);
   }
-  reduce_watch();
+  reduce_activations();
+  reduce_over_ranks(watch_->sums(), "watch");
   watch_->copy_to_host();
   current_stream().synchronize();
   world_.raise_if_aborted();
   result.readings = watch_->readings(/*loss_scale=*/1.0);
-  watch_.reset();
+  start_watch(/*watches=*/false, /*clips=*/false);
   return result;
 }
 
@@ -537,8 +553,13 @@ void TrainingSession::reduce_over_ranks(const Tensors& values, std::string label
   wait_for_communication(world_.all_reduce(values, stream, std::move(label), reduction));
 }
 
-std::int64_t TrainingSession::rows_per_micro_batch() const {
-  return run_.config.data.batch_size / (run_.config.data.accumulation_steps * batch_ranks_);
+std::int64_t TrainingSession::batch_rows(std::int64_t step, const BatchSource& source) const {
+  const std::int64_t rows = source.rows_of(step);
+  return rows > 0 ? rows : run_.config.data.batch_size;
+}
+
+std::int64_t TrainingSession::rows_per_micro_batch(std::int64_t batch_rows) const {
+  return batch_rows / (run_.config.data.accumulation_steps * batch_ranks_);
 }
 
 }  // namespace tessera

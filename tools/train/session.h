@@ -32,6 +32,7 @@
 #include "tools/train/graphed_step.h"
 #include "tools/train/pipeline_passes.h"
 #include "tools/train/preferences.h"
+#include "tools/train/qk_clip.h"
 #include "tools/train/resolve.h"
 #include "tools/watch/step_watch.h"
 
@@ -51,11 +52,18 @@ class BatchSource {
   /// Loads these rows early: they are the next that load() is asked for.
   using Stage = std::function<void(std::int64_t step, std::int64_t first_row, std::int64_t rows)>;
 
+  /// The rows of a step's batch.
+  using Rows = std::function<std::int64_t(std::int64_t step)>;
+
   /// Without `count`, targets are counted by loading the rows: right for them, but every rank then
   /// loads the whole batch. Pairs need it. Without `stage`, the device waits while the next rows are loaded.
+  /// Without `rows_of`, a batch has data.batch_size rows.
   template <typename Callable>
-  BatchSource(Callable load, Count count = {}, Stage stage = {})
-      : load_(std::move(load)), count_(std::move(count)), stage_(std::move(stage)) {}
+  BatchSource(Callable load, Count count = {}, Stage stage = {}, Rows rows_of = {})
+      : load_(std::move(load)),
+        count_(std::move(count)),
+        stage_(std::move(stage)),
+        rows_of_(std::move(rows_of)) {}
 
   Batch load(std::int64_t step, std::int64_t first_row, std::int64_t rows) const {
     return load_(step, first_row, rows);
@@ -64,11 +72,14 @@ class BatchSource {
   void stage(std::int64_t step, std::int64_t first_row, std::int64_t rows) const {
     if (stage_) stage_(step, first_row, rows);
   }
+  /// 0: data.batch_size.
+  std::int64_t rows_of(std::int64_t step) const { return rows_of_ ? rows_of_(step) : 0; }
 
  private:
   Load load_;
   Count count_;
   Stage stage_;
+  Rows rows_of_;
 };
 
 struct StepResult {
@@ -147,8 +158,10 @@ class TrainingSession {
   OptimizerGroups& optimizer() { return *optimizer_; }
   /// In f16 only.
   std::optional<LossScaler>& scaler() { return scaler_; }
-  /// Rows that a rank computes at a time.
-  std::int64_t rows_per_micro_batch() const;
+  /// Rows that a rank computes at a time, at most.
+  std::int64_t rows_per_micro_batch() const {
+    return rows_per_micro_batch(run_.config.data.batch_size);
+  }
   /// runtime.graph: the nodes of the step's graph; 0 before the second step, and without.
   std::int64_t graph_nodes() const { return graphed_ ? graphed_->nodes() : 0; }
 
@@ -181,8 +194,11 @@ class TrainingSession {
                             const Tensor& losses);
   /// The tokens that this rank has of whole rows.
   Batch own_tokens(const Batch& rows) const;
-  /// The shape of those of a micro-batch.
-  Shape own_tokens_shape() const;
+  /// The shape of those of a micro-batch of so many rows.
+  Shape own_tokens_shape(std::int64_t rows) const;
+  /// The rows of a step's batch, and this rank's of a micro-batch of such a batch.
+  std::int64_t batch_rows(std::int64_t step, const BatchSource& source) const;
+  std::int64_t rows_per_micro_batch(std::int64_t batch_rows) const;
   /// Whether this rank speaks for all that compute the same rows of a batch.
   bool speaks_for_rows() const;
   /// The sum of a number [1] over the ranks that share out the tokens of rows.
@@ -190,8 +206,10 @@ class TrainingSession {
   /// In place.
   void reduce_over_ranks(const Tensors& values, std::string label,
                          Reduction reduction = Reduction::sum) const;
-  /// Combines the readings of all ranks.
-  void reduce_watch() const;
+  /// Begins to watch the passes that follow, or ends: every unit's readings, or for QK-clip alone.
+  void start_watch(bool watches, bool clips);
+  /// Takes the largest activations of all ranks, if they are watched.
+  void reduce_activations() const;
   /// Ends the routers' step with the counts of all ranks.
   void finish_routers() const;
   /// Clips and updates. If the norm or the loss is not finite, nothing changes.
@@ -224,6 +242,10 @@ class TrainingSession {
   std::optional<LossScaler> scaler_;
   /// With runtime.graph.
   std::optional<GraphedStep> graphed_;
+  /// With optimizer.qk_clip.
+  std::optional<QkClip> qk_clip_;
+  /// During a watched step; with QK-clip during every step.
+  std::optional<ActivationWatch> activations_;
   /// During a watched step.
   std::optional<StepWatch> watch_;
 };

@@ -30,13 +30,13 @@ Tensor column_of(const nlohmann::json& rows, const char* name, std::int64_t firs
   return Tensor::from(values, {count, static_cast<std::int64_t>(values.size()) / count});
 }
 
-Json rows_of(const KeptStep& step, const TokenLoader& loader, std::int64_t batch_size,
+Json rows_of(const KeptStep& step, const TokenLoader& loader, const BatchSizes& sizes,
              const Tokenizer* tokenizer) {
   Json rows = Json::array();
-  for (std::int64_t row = 0; row < batch_size; ++row) {
-    const Batch batch = loader.load(step.batch, row, 1, batch_size);
+  for (std::int64_t row = 0; row < sizes.rows(step.batch); ++row) {
+    const Batch batch = loader.load(step.batch, row, 1, sizes);
     const auto inputs = batch.inputs.to_vector<std::int32_t>();
-    Json kept = {{"row", row}, {"sample", step.batch * batch_size + row}, {"inputs", inputs}};
+    Json kept = {{"row", row}, {"sample", sizes.first_row(step.batch) + row}, {"inputs", inputs}};
     kept["targets"] = batch.targets.to_vector<std::int32_t>();
     if (batch.document_starts.defined()) {
       kept["document_starts"] = batch.document_starts.to_vector<std::int32_t>();
@@ -64,14 +64,14 @@ std::optional<double> SpikeDetector::spike(float loss) {
 }
 
 std::string write_kept(const std::filesystem::path& file, const KeptStep& step,
-                       const TokenLoader& loader, std::int64_t batch_size,
+                       const TokenLoader& loader, const BatchSizes& sizes,
                        const Tokenizer* tokenizer) {
   const Json kept = {{"step", step.step},
                      {"batch", step.batch},
                      {"loss", finite_or_null(step.loss)},
                      {"gradient_norm", finite_or_null(step.gradient_norm)},
                      {"mean_loss", step.mean_loss},
-                     {"rows", rows_of(step, loader, batch_size, tokenizer)}};
+                     {"rows", rows_of(step, loader, sizes, tokenizer)}};
   try {
     make_writable_directory(file.parent_path());
     write_file_atomically(file, kept.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");

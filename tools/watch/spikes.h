@@ -46,7 +46,7 @@ struct KeptStep {
 /// `targets`, `document_starts` if documents are told apart, and `text` if there is a tokenizer. Returns
 /// the problem if that failed: a run is worth more than a kept step.
 std::string write_kept(const std::filesystem::path& file, const KeptStep& step,
-                       const TokenLoader& loader, std::int64_t batch_size,
+                       const TokenLoader& loader, const BatchSizes& sizes,
                        const Tokenizer* tokenizer);
 
 /// The kept batch: rows [first_row, first_row + rows) of the file's. Raises Error, with the path, if the

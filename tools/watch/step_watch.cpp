@@ -1,6 +1,9 @@
 #include "tools/watch/step_watch.h"
 
+#include <algorithm>
+#include <bit>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "kernels/add/op.h"
@@ -22,14 +25,21 @@ Tensor copy_of(const Tensor& tensor) {
   return copy;
 }
 
+/// The values are not negative. NaN is larger than all others.
+float largest_of(std::span<const float> values) {
+  return std::ranges::max(values, {},
+                          [](float value) { return std::bit_cast<std::int32_t>(value); });
+}
+
 std::optional<float> above_zero(float value) {
   return value == 0.0f ? std::nullopt : std::optional(value);
 }
 
 }  // namespace
 
-StepWatch::StepWatch(const Strategy& strategy, const Units& units)
-    : units_(units), activations_(units) {
+StepWatch::StepWatch(const Strategy& strategy, const Units& units,
+                     const ActivationWatch& activations)
+    : units_(units), activations_(activations) {
   std::map<std::string, std::size_t> unit_of;
   for (std::size_t i = 0; i < units.size(); ++i) {
     for (const Parameter& parameter : units[i]->parameters()) unit_of[parameter.name()] = i;
@@ -84,18 +94,20 @@ void StepWatch::copy_to_host() {
 std::vector<UnitReadings> StepWatch::readings(double loss_scale) const {
   const std::vector<std::int64_t> words = norm_words_->values(), entropies = entropies_->values();
   const std::vector<float> largest = largest_->values();
+  const std::size_t columns = largest.size() / units_.size();
   std::vector<UnitReadings> all;
   for (std::size_t i = 0; i < units_.size(); ++i) {
     const auto norm = [&](Norm which) {
       const std::size_t at = (i * kNorms + which) * kNormWords;
       return GradientNorm::of_words(std::span(words).subspan(at).first<kNormWords>());
     };
+    const auto of_unit = std::span(largest).subspan(i * columns, columns);
     UnitReadings unit = {.unit = units_[i]->name(),
                          .gradient_norm = norm(kGradient) / loss_scale,
                          .update_norm = norm(kUpdate),
                          .weight_norm = norm(kWeight),
-                         .largest_activation = above_zero(largest[2 * i]),
-                         .attention_logit = above_zero(largest[2 * i + 1])};
+                         .largest_activation = above_zero(of_unit.front()),
+                         .attention_logit = above_zero(largest_of(of_unit.subspan(1)))};
     const std::int64_t sum = entropies[2 * i], tokens = entropies[2 * i + 1];
     if (tokens > 0) {
       unit.router_entropy = kEntropyUnit * static_cast<double>(sum) / static_cast<double>(tokens);

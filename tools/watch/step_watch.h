@@ -1,11 +1,12 @@
 // StepWatch: the readings of one watched step, unit by unit (train.watch).
 //
-//   StepWatch watch(strategy, units);
-//   { ActivationWatchScope scope(watch.activations()); the passes }
+//   ActivationWatch activations(units, heads);
+//   StepWatch watch(strategy, units, activations);
+//   { ActivationWatchScope scope(activations); the passes }
 //   watch.before_update();    gradients are complete
 //   the optimizer's step
 //   watch.after_update();
-//   the ranks add sums() up, and take the largest of largest()
+//   the ranks add sums() up, and take the largest of activations.largest()
 //   watch.copy_to_host();  the host waits once;  watch.readings(loss_scale)
 //
 // Norms are exact sums (kernels/gradient_norm/op.h). Each element counts on one rank, that which saves it in
@@ -28,17 +29,14 @@ namespace tessera {
 
 class StepWatch {
  public:
-  /// Both must outlive it.
-  StepWatch(const Strategy& strategy, const Units& units);
+  /// All must outlive it.
+  StepWatch(const Strategy& strategy, const Units& units, const ActivationWatch& activations);
 
-  ActivationWatch& activations() { return activations_; }
   void before_update();
   void after_update();
 
   /// i64: the words of the norms, and the entropies of routers.
   Tensors sums() const { return {norms_, activations_.entropies()}; }
-  /// f32, not negative.
-  Tensors largest() const { return {activations_.largest()}; }
 
   /// Queues the copies.
   void copy_to_host();
@@ -63,7 +61,7 @@ class StepWatch {
   void write_norms(Norm norm, const Tensors& values);
 
   const Units& units_;
-  ActivationWatch activations_;
+  const ActivationWatch& activations_;
   std::vector<Part> parts_;
   /// The masters before the update.
   Tensors before_;
