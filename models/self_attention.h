@@ -17,10 +17,10 @@ struct SelfAttentionOptions {
   std::int64_t layer = 0;
   bool qkv_bias = false;
   bool output_bias = false;
-  /// Of the norms that shape.qk_norm asks for (kernels/qk_norm/op.h).
+  /// The norms that shape.qk_norm asks for (kernels/qk_norm/op.h).
   double norm_epsilon = 1e-6;
   float norm_offset = 0.0f;
-  /// Of the scores; none: 1 / sqrt(head_size).
+  /// Multiplies the scores; none: 1 / sqrt(head_size).
   std::optional<double> scale = std::nullopt;
   AttentionSpan span = AttentionSpan::document;
   Initializer initializer;

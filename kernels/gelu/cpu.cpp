@@ -1,4 +1,5 @@
-// GELU's exact form; that of tanh is in tanh_form.h. With the normal distribution P and its density p(x) = e^(-x^2 / 2) / sqrt(2 pi):
+// GELU in its exact form; that of tanh is in tanh_form.h. With the normal distribution P and its density
+// p(x) = e^(-x^2 / 2) / sqrt(2 pi)
 //
 //   y = x P(x),   dy/dx = P(x) + x p(x)
 //

@@ -19,9 +19,10 @@
 // (kernels/cuda/gemm.h) where the library has it. Bias, gelu and residual then read the product before
 // it is rounded, so 16-bit results differ from the separate operations in their last bit, and pre is
 // the input of gelu, rounded. In f32 gelu is a separate operation: the epilogue's tanh is a hardware
-// approximation. So is gelu's exact form: the library has no epilogue for it. swiglu is the epilogue of our own product on Hopper (grouped_matmul/op.h) if there is
-// no bias, the activation is silu and the rank has chosen it (matmul/options.h). dbias comes with the product only where both gradients
-// are overwritten and have one dtype, because the library cannot accumulate it.
+// approximation. So is gelu's exact form: the library has no epilogue for it. swiglu is the epilogue of our
+// own product on Hopper (grouped_matmul/op.h) if there is no bias, the activation is silu and the rank has
+// chosen it (matmul/options.h). dbias comes with the product only where both gradients are overwritten and
+// have one dtype, because the library cannot accumulate it.
 #pragma once
 
 #include "kernels/gelu/op.h"
@@ -62,7 +63,8 @@ decltype(tessera::swiglu_linear_backward_input) swiglu_linear_backward_input;
 decltype(tessera::linear_backward_weight) linear_backward_weight;
 }  // namespace cpu
 namespace cuda {
-// As one product, with gelu in the form of tanh, and swiglu with silu. False, and nothing is done, if no product takes these arguments.
+// As one product, with gelu in the form of tanh, and swiglu with silu. False, and nothing is done, if no
+// product takes these arguments.
 bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
                     const Tensor& bias, const Tensor& residual);
 bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,

@@ -146,10 +146,11 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
       for_each([&](float x, float dy, float w) { sum += dy * (p.offset + w) * (x * rstd); }, x, dy,
                weight);
       const float mean_g_xhat = team_sum<Layout>(sum) / static_cast<float>(size);
-      const auto differentiate = [=](float x, float dy, float w, float& dweight) {
+      const auto differentiate = [=, offset = p.offset](float x, float dy, float w,
+                                                        float& dweight) {
         const float xhat = x * rstd;
         dweight += dy * xhat;
-        return rstd * (dy * (p.offset + w) - xhat * mean_g_xhat);
+        return rstd * (dy * (offset + w) - xhat * mean_g_xhat);
       };
       map(x, differentiate, x, dy, weight, dweight);  // x becomes dx
       x.store(p.dx.of(n, head), columns);

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
     RowTile<Layout> weight;
     weight.load(p.weight + c, p.C - c);
     map(
-        x, [=](float x, float w) { return x * rstd * (p.offset + w); }, x, weight);
+        x, [=, offset = p.offset](float x, float w) { return x * rstd * (offset + w); }, x, weight);
     x.store(p.y + row + c, p.C - c);
   }
 }
@@ -105,9 +105,10 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
         dweight.resume(line + c, p.C - c, n == begin);
       }
       weight.load(p.weight + c, p.C - c);  // from L1; it would take registers during the sum
-      const auto differentiate = [=](float x, float dy, float w, float& dweight) {
+      const auto differentiate = [=, offset = p.offset](float x, float dy, float w,
+                                                        float& dweight) {
         const float xhat = x * rstd;
-        const float dx = rstd * (dy * (p.offset + w) - xhat * mean_g_xhat);
+        const float dx = rstd * (dy * (offset + w) - xhat * mean_g_xhat);
         dweight += dy * xhat;
         return dx;
       };

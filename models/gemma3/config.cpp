@@ -33,22 +33,24 @@ void check_supported(const ConfigReader& reader) {
   }
 }
 
-/// The entry of rope_parameters (5.x) for layers of this type; null if there is none.
+/// The entry of rope_parameters (5.x) for layers of this type, or null.
 nlohmann::json rope_of(const nlohmann::json& config, const char* layer_type) {
   const auto found = config.find("rope_parameters");
   if (found == config.end() || !found->is_object()) return nullptr;
   return found->value(layer_type, nlohmann::json());
 }
 
-/// RoPE of local layers: rope_local_base_freq (4.x), or an entry of rope_parameters.
-RopeConfig read_local_rope(const nlohmann::json& config, std::int64_t context) {
-  constexpr double kUsualTheta = 1e4;
-  const double theta = ConfigReader(config).number("rope_local_base_freq", kUsualTheta);
+/// The theta of local layers: rope_local_base_freq (4.x), or that of an entry of rope_parameters.
+double read_local_theta(const nlohmann::json& config, std::int64_t context) {
+  const double theta = ConfigReader(config).number("rope_local_base_freq", 1e4);
   const nlohmann::json local = {{"rope_parameters", rope_of(config, "sliding_attention")}};
-  return read_rope(ConfigReader(local), context, theta);
+  const RopeConfig rope = read_rope(ConfigReader(local), context, theta);
+  check(std::holds_alternative<std::monostate>(rope.scaling),
+        "config.json: rope_parameters.sliding_attention has a scaling; expected rope_type default");
+  return rope.theta;
 }
 
-/// One more than the first global layer, or than the last layer if none is global.
+/// One more than the first global layer, or than the last layer if every layer is local.
 std::int64_t read_pattern(const ConfigReader& reader, const nlohmann::json& config,
                           std::int64_t layers) {
   const auto types = config.find("layer_types");
@@ -81,7 +83,7 @@ Gemma3Config read(const nlohmann::json& given) {
   result.mlp_width = reader.whole("intermediate_size");
   result.query_scalar = reader.whole("query_pre_attn_scalar", result.query_scalar);
   result.window = reader.whole("sliding_window");
-  result.local_rope = read_local_rope(config, result.context);
+  result.local_theta = read_local_theta(config, result.context);
   check_size("layers", result.layers, LargestSizes::layers);
   result.global_every = read_pattern(reader, config, result.layers);
   check_config(result);
@@ -113,7 +115,7 @@ nlohmann::json to_json(const Gemma3Config& config) {
       {"query_pre_attn_scalar", config.query_scalar},
       {"sliding_window", config.window},
       {"sliding_window_pattern", config.global_every},
-      {"rope_local_base_freq", config.local_rope.theta},
+      {"rope_local_base_freq", config.local_theta},
   });
   // Transformers' default is a token.
   if (!config.padding_id) result["pad_token_id"] = nullptr;
@@ -131,9 +133,7 @@ void check_config(const Gemma3Config& config) {
   check_size("query_pre_attn_scalar", config.query_scalar, LargestSizes::width);
   check_size("sliding_window", config.window, LargestSizes::context);
   check_size("sliding_window_pattern", config.global_every, LargestSizes::layers + 1);
-  check_rope(config.local_rope, head_size_of(config));
-  check(std::holds_alternative<std::monostate>(config.local_rope.scaling),
-        "rope_parameters.sliding_attention has a scaling; expected rope_type default");
+  check_rope(config.local_rope(), head_size_of(config));
 }
 
 TransformerShape shape_of(const Gemma3Config& config) {

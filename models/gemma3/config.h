@@ -30,8 +30,9 @@ struct Gemma3Config {
   /// Layer i is global if (i + 1) is a multiple of this number. The others are local.
   std::int64_t global_every = 6;
   double norm_epsilon = 1e-6;
-  /// Of global layers, and of local ones.
-  RopeConfig rope = {.theta = 1e6}, local_rope = {.theta = 1e4};
+  RopeConfig rope = {.theta = 1e6};
+  /// The theta of local layers, which have no scaling.
+  double local_theta = 1e4;
   /// Whether the head's weight is the embedding's.
   bool tied = true;
   /// The embedding of this token gets no gradient from lookups, as Transformers pads batches.
@@ -40,10 +41,12 @@ struct Gemma3Config {
   /// These models have none; a member of every family. Must be 0.
   double dropout = 0.0;
 
+  RopeConfig local_rope() const { return {.theta = local_theta, .angles = rope.angles}; }
   bool is_local(std::int64_t layer) const { return (layer + 1) % global_every != 0; }
 };
 
-/// "gemma3-270m" to "gemma3-27b", and "gemma3-mini" (laptop size: 4 layers, every second one global, context 256).
+/// "gemma3-270m" to "gemma3-27b", and "gemma3-mini" (laptop size: 4 layers, every second one global,
+/// context 256).
 const Presets<Gemma3Config>& gemma3_presets();
 
 /// From a Hugging Face config.json of a text model (gemma3_text), or of a model that also sees images

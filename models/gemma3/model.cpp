@@ -75,7 +75,7 @@ Gemma3::Gemma3(const Gemma3Config& config)
   const auto rotary_of = [&](const RopeConfig& rope) {
     return std::make_shared<RotaryEmbedding>(rope, shape(), RopePairs::half_split);
   };
-  const auto global = rotary_of(config.rope), local = rotary_of(config.local_rope);
+  const auto global = rotary_of(config.rope), local = rotary_of(config.local_rope());
   add_blocks([&](const std::string& name, std::int64_t layer) {
     return std::make_unique<Gemma3Block>(
         name, config,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/registry.h"
+#include "runtime/half.h"
 #include "tests/models/tiny.h"
 #include "tests/models/whole_model.h"
 #include "tests/support/random_tensor.h"
@@ -60,7 +61,7 @@ TEST_CASE("both dialects of Gemma 3's config.json, and that of a model with imag
         written);
   if (name == "gemma3/odd") return;
   CHECK(read.global_every == 3);
-  CHECK(read.local_rope.theta == 50.0);
+  CHECK(read.local_theta == 50.0);
   CHECK(read.rope.theta == 500.0);
   CHECK(std::get<LinearScaling>(read.rope.scaling).factor == 3.0);
   CHECK(shape_of(read).windows.layers == 3);
@@ -122,6 +123,28 @@ TEST_CASE("Gemma 3's norms start as the identity, with weights of 0") {
   CHECK(norms == 2 * 6 + 1);
 }
 
+TEST_CASE("Gemma 3's embeddings are multiplied by the root of the width, rounded to their dtype") {
+  const test::Rank rank;
+  const DType dtype = GENERATE(DType::f32, DType::bf16, DType::f16);
+  const WholeModel whole(std::make_unique<Gemma3>(test::tiny<Gemma3Config>("gemma3-mini")));
+  whole.compute_in(dtype);
+  const auto rounded = [&](float x) {
+    if (dtype == DType::f32) return x;
+    return dtype == DType::bf16 ? static_cast<float>(bfloat16(x)) : static_cast<float>(float16(x));
+  };
+  const NoGradient no_gradient;
+  const Tensor ids = test::tiny_tokens("inputs", 1);
+  const auto found = test::to_doubles(
+      whole.model->loss_of_stage({0, 1}, Variable(), ids, ids, 1.0, /*training=*/false).data());
+  const auto table = whole.shard("model.embed_tokens.weight").data.to_vector<float>();
+  const float root = rounded(4.898979486f);  // of 24
+  const auto tokens = ids.to_vector<std::int32_t>();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const float weight = rounded(table[static_cast<std::size_t>(tokens[i / 24]) * 24 + i % 24]);
+    CHECK(found[i] == static_cast<double>(rounded(weight * root)));
+  }
+}
+
 TEST_CASE("Gemma 3's options each change the logits") {
   const test::Rank rank;
   const auto config = test::tiny<Gemma3Config>("gemma3-mini");
@@ -136,7 +159,7 @@ TEST_CASE("Gemma 3's options each change the logits") {
   CHECK_FALSE(same_bits(with([](auto& c) { c.window = 5; }), expected));
   CHECK_FALSE(same_bits(with([](auto& c) { c.global_every = 3; }), expected));
   CHECK_FALSE(same_bits(with([](auto& c) { c.rope.theta = 30.0; }), expected));
-  CHECK_FALSE(same_bits(with([](auto& c) { c.local_rope.theta = 30.0; }), expected));
+  CHECK_FALSE(same_bits(with([](auto& c) { c.local_theta = 30.0; }), expected));
   CHECK_FALSE(
       same_bits(with([](auto& c) { c.rope.scaling = LinearScaling{.factor = 2.0}; }), expected));
 }

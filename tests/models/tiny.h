@@ -48,10 +48,10 @@ inline Hyperparameters tiny(const std::string& preset) {
           config.expert_width = 9;
         }
         if constexpr (requires { config.dense_layers; }) config.dense_layers = {0};
-        if constexpr (requires { config.local_rope; }) {
+        if constexpr (requires { config.local_theta; }) {
           config.head_size = 10;
           config.query_scalar = 7;
-          config.local_rope.theta = 20.0;
+          config.local_theta = 20.0;
           config.window = 4;
         }
         if constexpr (requires { config.nope_every; }) {
