@@ -67,10 +67,11 @@ struct Slope {
 Slope silu(double x) {
   return {x * sigmoid(x), sigmoid(x) * (1.0 + x * sigmoid(-x))};
 }
+/// By tanh(u) = 2 sigmoid(2u) - 1, because 1 + tanh(u) cancels.
 Slope gelu(double x) {
-  const double root = std::sqrt(2.0 / std::numbers::pi),
-               t = std::tanh(root * (x + 0.044715 * x * x * x));
-  return {x / 2 * (1 + t), (1 + t) / 2 + x / 2 * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x)};
+  const double two_root = 2.0 * std::sqrt(2.0 / std::numbers::pi);
+  const double two_u = two_root * (x + 0.044715 * x * x * x), s = sigmoid(two_u);
+  return {x * s, s + x * s * sigmoid(-two_u) * two_root * (1.0 + 3 * 0.044715 * x * x)};
 }
 
 Tensor forward(const Columns& gate, const Columns& up, Gate activation = Gate::silu) {
