@@ -5,6 +5,7 @@
 // `activations`, except weight gradients, which go straight into the Parameters' windows.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "autograd/joined_parameters.h"
@@ -23,6 +24,7 @@
 #include "kernels/op.h"
 #include "kernels/rope/op.h"
 #include "kernels/scale/op.h"
+#include "kernels/swiglu/op.h"
 #include "runtime/random.h"
 
 namespace tessera {
@@ -42,10 +44,11 @@ Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter
                   GeluForm form = GeluForm::tanh);
 
 /// swiglu(x gate_up + gate_up_bias) down + down_bias, in the same way, with weights stored as
-/// [out, in].
+/// [out, in]. `gate` is the activation.
 Variable swiglu_mlp(const Variable& x, const JoinedParameters& gate_up_weight,
                     const JoinedParameters& gate_up_bias, const Parameter& down_weight,
-                    const Parameter& down_bias, const Variable& residual = {});
+                    const Parameter& down_bias, const Variable& residual = {},
+                    Gate gate = Gate::silu);
 
 /// op(a) op(b) for 2-D or batched 3-D variables.
 Variable matmul(const Variable& a, const Variable& b, Transpose transpose_a = Transpose::no,
@@ -57,7 +60,8 @@ Variable embedding(const Tensor& ids, const Parameter& table,
 
 Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter& bias,
                     float epsilon);
-Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon);
+/// `offset` is added to the weight (kernels/rms_norm/op.h).
+Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon, float offset = 0.0f);
 /// Without a weight, as Llama 4 normalizes queries and keys.
 Variable rms_norm(const Variable& x, float epsilon);
 
@@ -70,12 +74,13 @@ struct SumAndNorm {
 /// is a temporary, as in add_rms_norm(x, linear(...), ...).
 SumAndNorm add_layer_norm(const Variable& x, Variable branch, const Parameter& weight,
                           const Parameter& bias, float epsilon);
-SumAndNorm add_rms_norm(const Variable& x, Variable branch, const Parameter& weight, float epsilon);
+SumAndNorm add_rms_norm(const Variable& x, Variable branch, const Parameter& weight, float epsilon,
+                        float offset = 0.0f);
 
 Variable gelu(const Variable& x, GeluForm form = GeluForm::tanh);
 /// silu(gate) * up for two variables [..., F], or for one [..., 2F] that holds gate, then up.
 Variable swiglu(const Variable& gate, const Variable& up);
-Variable swiglu(const Variable& gate_up);
+Variable swiglu(const Variable& gate_up, Gate gate = Gate::silu);
 Variable add(const Variable& a, const Variable& b);
 Variable scale(const Variable& x, double factor);
 Variable cast(const Variable& x, DType dtype);
@@ -94,13 +99,15 @@ struct QkNorm {
   /// The weight of queries' heads and that of keys', [head_size] each; undefined without norms.
   JoinedParameters weights = Parameter();
   float epsilon = 0.0f;
+  /// Is added to the weights (kernels/qk_norm/op.h).
+  float offset = 0.0f;
 
   bool defined() const { return weights.defined(); }
 };
 
 /// Causal self-attention over packed heads: x [B, T, (heads + 2 kv_heads) * head_size] holds the
 /// queries' heads, then the keys', then the values'. Result [B, T, heads * head_size]. The scale is
-/// 1 / sqrt(head_size). `first_key` (i32 [B, T]) is the first key that each query sees
+/// 1 / sqrt(head_size) unless it is given. `first_key` (i32 [B, T]) is the first key that each query sees
 /// (kernels/attention/first_key.h); undefined for the first of all.
 ///
 /// With `rotary`, queries and keys are rotated first, in place if `qkv` is a temporary. The result is
@@ -109,7 +116,7 @@ struct QkNorm {
 /// before it is rotated, in the same pass (kernels/qk_norm/op.h); `norm` needs `rotary`.
 Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads,
                    const Tensor& first_key = Tensor(), const Rotary& rotary = {},
-                   const QkNorm& norm = {});
+                   const QkNorm& norm = {}, std::optional<double> scale = {});
 /// Causal self-attention of separate queries [B, T, heads * head_size] and keys and values
 /// [B, T, kv_heads * head_size].
 Variable attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,

@@ -39,8 +39,9 @@ struct Initializer {
   /// A row, counted along the first dimension, that starts with zeros instead.
   std::optional<std::int64_t> zero_row = std::nullopt;
 
-  static Initializer zeros() { return {Kind::constant, 0.0}; }
-  static Initializer ones() { return {Kind::constant, 1.0}; }
+  static Initializer constant(double value) { return {Kind::constant, value}; }
+  static Initializer zeros() { return constant(0.0); }
+  static Initializer ones() { return constant(1.0); }
   static Initializer normal(double standard_deviation) {
     return {Kind::normal, standard_deviation};
   }

@@ -61,7 +61,8 @@ Variable placed_heads(Variable qkv, std::int64_t heads, std::int64_t kv_heads, c
   const Tensor x = qkv.is_last() ? qkv.data() : qkv.data().clone();
   const Tensor rstd =
       Tensor::empty({x.size(0), x.size(1), heads + kv_heads}, statistics_dtype(x.dtype()));
-  qk_norm_forward(x, rstd, x, norm.weights.data(), rotary, heads, kv_heads, norm.epsilon);
+  qk_norm_forward(x, rstd, x, norm.weights.data(), rotary, heads, kv_heads, norm.epsilon,
+                  norm.offset);
   return Variable(x);
 }
 
@@ -81,13 +82,13 @@ TokenPositions Pass::positions() const {
 
 Variable attend(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
                 std::int64_t layer, const RotaryEmbedding* rotary, const QkNorm& norm,
-                AttentionSpan span) {
+                AttentionSpan span, std::optional<double> scale) {
   const Tensor& first_key = pass.first_key_of(span);
   // Sequences of different lengths may have different tables.
   const bool apart = !pass.sequences.empty() && rotary != nullptr && rotary->depends_on_length();
   const Rotary by = rotary != nullptr && !apart ? rotary->of(qkv, pass.positions()) : Rotary();
   if (!has_cache(pass)) {
-    return attention(std::move(qkv), heads, kv_heads, first_key, by, norm);
+    return attention(std::move(qkv), heads, kv_heads, first_key, by, norm, scale);
   }
   if (!apart && (by.defined() || norm.defined())) {
     qkv = placed_heads(std::move(qkv), heads, kv_heads, by, norm);
@@ -95,10 +96,11 @@ Variable attend(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const P
   if (!pass.sequences.empty()) {
     return for_each_sequence(std::array{qkv.data()}, pass, [&](const auto& own, const Pass& one) {
       return attend(own[0], heads, kv_heads, one, layer, apart ? rotary : nullptr,
-                    apart ? norm : QkNorm(), span);
+                    apart ? norm : QkNorm(), span, scale);
     });
   }
-  return Variable(cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer, first_key));
+  return Variable(
+      cached_attention(qkv.data(), heads, kv_heads, *pass.cache, layer, first_key, scale));
 }
 
 Variable attend(const Variable& q, const Variable& k, const Variable& v, std::int64_t heads,

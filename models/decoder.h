@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -59,10 +60,11 @@ struct Pass {
 /// Causal self-attention over packed heads (see `attention` in autograd/operations.h), over the
 /// cache's tokens too if the pass has a cache. `layer` is the block's number. With `rotary`, queries
 /// and keys are rotated by their tokens' positions, and with `norm` normalized before; in place if
-/// they are temporaries.
+/// they are temporaries. The scale is 1 / sqrt(head_size) unless it is given.
 Variable attend(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Pass& pass,
                 std::int64_t layer, const RotaryEmbedding* rotary = nullptr,
-                const QkNorm& norm = {}, AttentionSpan span = AttentionSpan::document);
+                const QkNorm& norm = {}, AttentionSpan span = AttentionSpan::document,
+                std::optional<double> scale = {});
 
 /// The same for separate queries [B, T, heads * head_size], and keys and values [B, T, kv_heads *
 /// head_size].

@@ -10,10 +10,11 @@
 
 namespace tessera {
 
-void check_supported_decoder(const ConfigReader& reader) {
-  const std::string activation = reader.text("hidden_act", "silu");
-  check(activation == "silu", "config.json: hidden_act is {}; expected 'silu'",
-        excerpt(activation));
+void check_supported_decoder(const ConfigReader& reader, const char* key,
+                             const std::string& expected) {
+  const std::string activation = reader.text(key, expected);
+  check(activation == expected, "config.json: {} is {}; expected '{}'", key, excerpt(activation),
+        expected);
   check(!reader.has("quantization_config"),
         "config.json: quantization_config is given, but quantized weights are not read; expected a "
         "checkpoint in f32, bf16 or f16");

@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -17,8 +18,9 @@
 namespace tessera {
 
 /// Raises Error for entries that would load and silently compute something else: another activation
-/// than SiLU, quantized weights.
-void check_supported_decoder(const ConfigReader& reader);
+/// than the one expected under this key, quantized weights.
+void check_supported_decoder(const ConfigReader& reader, const char* key = "hidden_act",
+                             const std::string& expected = "silu");
 
 /// Raises Error if use_sliding_window is true, or layer_types names a layer that does not attend to all
 /// tokens before.

@@ -24,20 +24,23 @@ void append(Tensor& rows, const Tensor& fresh, const KeyValueCache& cache) {
   new_rows(rows, fresh.size(1), fresh.size(2), fresh.dtype(), cache).copy_from(fresh);
 }
 
-Tensor attend_to(const Heads& q, const Heads& k, const Heads& v, const Tensor& first_key) {
+Tensor attend_to(const Heads& q, const Heads& k, const Heads& v, const Tensor& first_key,
+                 std::optional<double> scale) {
   const DType dtype = q.tensor.dtype();
   const Tensor y = Tensor::empty({1, q.tokens, q.heads * q.head_size}, dtype);
   const Tensor logsumexp = Tensor::empty({1, q.heads, q.tokens}, statistics_dtype(dtype));
-  attention_forward(heads_of(y, 0, q.heads, q.head_size), logsumexp, q, k, v,
-                    static_cast<float>(1.0 / std::sqrt(static_cast<double>(q.head_size))),
-                    first_key);
+  attention_forward(
+      heads_of(y, 0, q.heads, q.head_size), logsumexp, q, k, v,
+      static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(q.head_size)))),
+      first_key);
   return y;
 }
 
 }  // namespace
 
 Tensor cached_attention(const Tensor& qkv, std::int64_t heads, std::int64_t kv_heads,
-                        KeyValueCache& cache, std::int64_t layer, const Tensor& first_key) {
+                        KeyValueCache& cache, std::int64_t layer, const Tensor& first_key,
+                        std::optional<double> scale) {
   const std::int64_t head_size = qkv.size(2) / (heads + 2 * kv_heads);
   const std::int64_t fresh = qkv.size(1), tokens = cache.length + fresh;
   const std::int64_t queries = heads * head_size, keys = kv_heads * head_size;
@@ -46,7 +49,7 @@ Tensor cached_attention(const Tensor& qkv, std::int64_t heads, std::int64_t kv_h
                {qkv.reshape({fresh, qkv.size(2)}), queries, 2 * keys});
   return attend_to(heads_of(qkv, 0, heads, head_size),
                    heads_of(rows, 0, kv_heads, head_size, tokens),
-                   heads_of(rows, keys, kv_heads, head_size, tokens), first_key);
+                   heads_of(rows, keys, kv_heads, head_size, tokens), first_key, scale);
 }
 
 Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
@@ -59,7 +62,7 @@ Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::
   append(rows.values, v, cache);
   return attend_to(heads_of(q, 0, heads, head_size),
                    heads_of(rows.keys, 0, kv_heads, head_size, tokens),
-                   heads_of(rows.values, 0, kv_heads, head_size, tokens), first_key);
+                   heads_of(rows.values, 0, kv_heads, head_size, tokens), first_key, {});
 }
 
 }  // namespace tessera

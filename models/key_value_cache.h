@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "autograd/variable.h"
@@ -35,10 +36,11 @@ struct KeyValueCache {
 /// Causal attention of the newest rows, qkv [1, n, (heads + 2 kv_heads) head_size], over the
 /// cache's rows and themselves. Adds the rows to the layer's cache but leaves `length` as it is:
 /// the trunk raises it once all layers have run. No gradients. Result [1, n, heads * head_size].
-/// `first_key` (i32 [1, n]) is the first key that each query sees; undefined for the first of all.
+/// `first_key` (i32 [1, n]) is the first key that each query sees; undefined for the first of all. The
+/// scale is 1 / sqrt(head_size) unless it is given.
 Tensor cached_attention(const Tensor& qkv, std::int64_t heads, std::int64_t kv_heads,
                         KeyValueCache& cache, std::int64_t layer,
-                        const Tensor& first_key = Tensor());
+                        const Tensor& first_key = Tensor(), std::optional<double> scale = {});
 /// The same for separate rows: q [1, n, heads * head_size], k and v [1, n, kv_heads * head_size].
 Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads,
                         std::int64_t kv_heads, KeyValueCache& cache, std::int64_t layer,

@@ -90,8 +90,10 @@ void LayerNorm::visit_parameters(const std::function<void(const Parameter&)>& vi
   visit(bias);
 }
 
-RmsNorm::RmsNorm(const std::string& name, std::int64_t width, float epsilon)
-    : weight(name + ".weight", {width}, Initializer::ones()), epsilon(epsilon) {}
+RmsNorm::RmsNorm(const std::string& name, std::int64_t width, float epsilon, float offset)
+    : weight(name + ".weight", {width}, Initializer::constant(1.0 - offset)),
+      epsilon(epsilon),
+      offset(offset) {}
 
 void RmsNorm::visit_parameters(const std::function<void(const Parameter&)>& visit) const {
   visit(weight);

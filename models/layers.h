@@ -83,18 +83,19 @@ struct LayerNorm final : Module {
 };
 
 struct RmsNorm final : Module {
-  RmsNorm(const std::string& name, std::int64_t width, float epsilon);
+  /// `offset` is added to the weight, which starts as 1 - offset.
+  RmsNorm(const std::string& name, std::int64_t width, float epsilon, float offset = 0.0f);
 
   /// x [..., width].
-  Variable operator()(const Variable& x) const { return rms_norm(x, weight, epsilon); }
+  Variable operator()(const Variable& x) const { return rms_norm(x, weight, epsilon, offset); }
   /// The sum x + branch and its norm.
   SumAndNorm operator()(const Variable& x, Variable branch) const {
-    return add_rms_norm(x, std::move(branch), weight, epsilon);
+    return add_rms_norm(x, std::move(branch), weight, epsilon, offset);
   }
   void visit_parameters(const std::function<void(const Parameter&)>& visit) const override;
 
   Parameter weight;
-  float epsilon;
+  float epsilon, offset;
 };
 
 struct Dropout {

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "models/config_reader.h"
+#include "models/gemma3/model.h"
+#include "models/gemma3/weights.h"
 #include "models/gpt2/model.h"
 #include "models/gpt2/weights.h"
 #include "models/llama/model.h"
@@ -49,6 +51,8 @@ const std::vector<ModelFamily>& model_families() {
                                               qwen3_moe_tensor_names()),
       family<Llama4, llama4_config_from>({"llama4_text", "llama4"}, llama4_presets(),
                                          llama4_tensor_names()),
+      family<Gemma3, gemma3_config_from>({"gemma3_text", "gemma3"}, gemma3_presets(),
+                                         gemma3_tensor_names()),
   };
   return families;
 }
@@ -72,6 +76,10 @@ Hyperparameters model_preset(std::string_view name) {
 
 const ModelFamily& family_of(const nlohmann::json& config) {
   const std::string model_type = ConfigReader(config).text("model_type", "");
+  check(model_type != "gemma2",
+        "config.json: model_type is gemma2, which caps its logits by tanh; that is not supported, "
+        "and "
+        "Gemma 3, which does not, is");
   std::vector<std::string_view> known;
   for (const ModelFamily& family : model_families()) {
     for (const std::string_view type : family.model_types) {

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "models/gemma3/config.h"
 #include "models/gpt2/config.h"
 #include "models/language_model.h"
 #include "models/llama/config.h"
@@ -22,7 +23,8 @@ namespace tessera {
 
 /// The hyperparameters of a model of any family. Every alternative has the members vocab_size,
 /// context, layers, heads, width and dropout; check_config and shape_of take it.
-using Hyperparameters = std::variant<Gpt2Config, LlamaConfig, Qwen3MoeConfig, Llama4Config>;
+using Hyperparameters =
+    std::variant<Gpt2Config, LlamaConfig, Qwen3MoeConfig, Llama4Config, Gemma3Config>;
 
 struct ModelFamily {
   /// The values of model_type in its config.json.

@@ -1,6 +1,6 @@
 // The frame of Llama and the families that follow it.
 //
-//   x = embed_tokens[ids]
+//   x = embed_tokens[ids]              (times a number, if the family has one)
 //   x = block(x)                       for every block
 //   logits = norm(x) lm_head^T         (or embed_tokens^T, if tied)
 //
@@ -76,6 +76,10 @@ class RmsDecoder : public Decoder {
     /// The embedding of this token gets no gradient from lookups (Embedding).
     std::optional<std::int64_t> padding_id;
     Initializer initializer = kUsualInitial;
+    /// Is added to the weights of norms (RmsNorm).
+    float norm_offset = 0.0f;
+    /// Embeddings are multiplied by this number, rounded to their dtype; none: they are not.
+    std::optional<double> embedding_scale = std::nullopt;
   };
   /// A block by its name ("model.layers.0") and its number.
   using MakeBlock =
@@ -87,7 +91,7 @@ class RmsDecoder : public Decoder {
   void add_blocks(const MakeBlock& make);
 
  private:
-  Variable embed(const Tensor& ids, const Pass&) const final { return embed_tokens_(ids); }
+  Variable embed(const Tensor& ids, const Pass&) const final;
   Variable final_norm(const Variable& x) const final { return norm_(x); }
   const Parameter& head_weight() const final {
     return lm_head_ ? lm_head_->weight : embed_tokens_.weight;

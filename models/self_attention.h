@@ -1,8 +1,9 @@
-// SelfAttention: grouped queries with rotary positions, as Llama, Qwen2 and Qwen3 have it.
+// SelfAttention: grouped queries with rotary positions, as Llama, Qwen and Gemma have it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "models/decoder.h"
@@ -16,8 +17,11 @@ struct SelfAttentionOptions {
   std::int64_t layer = 0;
   bool qkv_bias = false;
   bool output_bias = false;
-  /// The epsilon of the norms that shape.qk_norm asks for.
+  /// The norms that shape.qk_norm asks for (kernels/qk_norm/op.h).
   double norm_epsilon = 1e-6;
+  float norm_offset = 0.0f;
+  /// Multiplies the scores; none: 1 / sqrt(head_size).
+  std::optional<double> scale = std::nullopt;
   AttentionSpan span = AttentionSpan::document;
   Initializer initializer;
 };
@@ -36,6 +40,7 @@ struct SelfAttention final : Module {
  private:
   std::int64_t layer_;
   AttentionSpan span_;
+  std::optional<double> scale_;
   JoinedLinear qkv_proj_;
   Linear o_proj_;
   QkNorm qk_norm_;  // undefined without norms

@@ -121,7 +121,7 @@ void normalize_backward(const Tensor& dx, const Tensor& x, const Tensor& rstd, c
     const auto of = [&](const Tensor& rows) { return rows_of_leaf(rows, leaf, leaves); };
     sum.add([&](Out window, Accumulate accumulate, const HeadGroup& group) {
       qk_norm_backward(of(dx), window, of(x), norm.weights.data(), of(rstd), heads, kv_heads,
-                       accumulate, group);
+                       accumulate, group, norm.offset);
     });
   }
   dweight.finish();
@@ -130,7 +130,7 @@ void normalize_backward(const Tensor& dx, const Tensor& x, const Tensor& rstd, c
 }  // namespace
 
 Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, const Tensor& first_key,
-                   const Rotary& rotary, const QkNorm& norm) {
+                   const Rotary& rotary, const QkNorm& norm, std::optional<double> scale) {
   check(qkv.shape().rank() == 3 && heads >= 1 && kv_heads >= 1 &&
             qkv.shape()[2] % (heads + 2 * kv_heads) == 0,
         "attention: {} cannot hold {} query heads and {} key and value heads of one size",
@@ -138,7 +138,7 @@ Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, cons
   const std::int64_t batch = qkv.shape()[0];
   const std::int64_t tokens = qkv.shape()[1];
   const std::int64_t head_size = qkv.shape()[2] / (heads + 2 * kv_heads);
-  const float factor = attention_scale(head_size);
+  const float factor = scale ? static_cast<float>(*scale) : attention_scale(head_size);
   const auto queries = [heads, head_size](const Tensor& x) {
     return heads_of(x, 0, heads, head_size);
   };
@@ -155,7 +155,8 @@ Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, cons
   if (norm.defined()) {
     qk = activation({batch, tokens, (heads + kv_heads) * head_size}, x.dtype());
     rstd = activation({batch, tokens, heads + kv_heads}, statistics_dtype(x.dtype()));
-    qk_norm_forward(qk, rstd, x, norm.weights.data(), rotary, heads, kv_heads, norm.epsilon);
+    qk_norm_forward(qk, rstd, x, norm.weights.data(), rotary, heads, kv_heads, norm.epsilon,
+                    norm.offset);
   }
   const Tensor y = activation({batch, tokens, heads * head_size}, x.dtype());
   const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(x.dtype()));

@@ -36,14 +36,14 @@ Variable swiglu(const Variable& gate, const Variable& up) {
       });
 }
 
-Variable swiglu(const Variable& gate_up) {
+Variable swiglu(const Variable& gate_up, Gate gate) {
   const Tensor y = activation(gate_up.shape().with(-1, gate_up.shape()[-1] / 2), gate_up.dtype());
   const Tensor rows = as_rows(gate_up.data());
-  swiglu_forward(as_rows(y), first_half(rows), second_half(rows));
-  return differentiable(y, {gate_up}, false, [x = gate_up.data()](Tensor dy) -> Gradients {
+  swiglu_forward(as_rows(y), first_half(rows), second_half(rows), gate);
+  return differentiable(y, {gate_up}, false, [x = gate_up.data(), gate](Tensor dy) -> Gradients {
     const Tensor dx = reuse(x), from = as_rows(x), to = as_rows(dx);
     swiglu_backward(first_half(to), second_half(to), as_rows(dy), first_half(from),
-                    second_half(from));
+                    second_half(from), gate);
     return {dx};
   });
 }

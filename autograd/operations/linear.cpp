@@ -36,6 +36,7 @@ struct MlpLayers {
   Transpose transpose;
   bool gated = false;
   GeluForm gelu = GeluForm::tanh;
+  Gate gate = Gate::silu;
 
   std::int64_t outputs_of(const JoinedParameters& weight) const {
     return weight.held_shape()[transpose == Transpose::yes ? 0 : 1];
@@ -50,7 +51,7 @@ struct MlpLayers {
       log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.numel());
       const Tensor x = range.of(rows.rows()), y = range.of(hidden), pre_of = range.of(pre);
       if (gated) {
-        linear_swiglu_forward(y, pre_of, x, weight, transpose, bias);
+        linear_swiglu_forward(y, pre_of, x, weight, transpose, bias, gate);
       } else {
         linear_gelu_forward(y, pre_of, x, weight, transpose, bias, gelu);
       }
@@ -73,7 +74,7 @@ struct MlpLayers {
       const Tensor dhidden_of = dhidden.defined()
                                     ? range.of(dhidden)
                                     : activation({range.count, hidden_width()}, dy_of.dtype());
-      swiglu_linear_backward_input(dpre_of, dhidden_of, dy_of, weight, transpose, pre_of);
+      swiglu_linear_backward_input(dpre_of, dhidden_of, dy_of, weight, transpose, pre_of, gate);
     });
     return dpre;
   }
@@ -279,13 +280,19 @@ Variable gelu_mlp(const Variable& x, const Parameter& fc_weight, const Parameter
 
 Variable swiglu_mlp(const Variable& x, const JoinedParameters& gate_up_weight,
                     const JoinedParameters& gate_up_bias, const Parameter& down_weight,
-                    const Parameter& down_bias, const Variable& residual) {
+                    const Parameter& down_bias, const Variable& residual, Gate gate) {
   if (is_adapted(gate_up_weight) || is_adapted(down_weight)) {
-    const Variable hidden = swiglu(linear(x, gate_up_weight, gate_up_bias));
+    const Variable hidden = swiglu(linear(x, gate_up_weight, gate_up_bias), gate);
     return linear(hidden, down_weight, down_bias, WeightLayout::out_in, residual);
   }
-  return mlp({"swiglu_mlp", gate_up_weight, gate_up_bias, down_weight, down_bias, Transpose::yes,
-              /*gated=*/true},
+  return mlp({.operation = "swiglu_mlp",
+              .fc_weight = gate_up_weight,
+              .fc_bias = gate_up_bias,
+              .proj_weight = down_weight,
+              .proj_bias = down_bias,
+              .transpose = Transpose::yes,
+              .gated = true,
+              .gate = gate},
              x, residual);
 }
 

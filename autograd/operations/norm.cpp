@@ -72,17 +72,17 @@ Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weigh
 }
 
 /// The node of y = rms_norm(x).
-Variable rms_normed(const Tensor& y, const Variable& x, const Parameter& weight,
-                    const Tensor& rstd) {
+Variable rms_normed(const Tensor& y, const Variable& x, const Parameter& weight, const Tensor& rstd,
+                    float offset) {
   return adding_differentiable(
-      y, x, weight.trainable(), [weight, rstd, x = x.data()](Tensor dy, Tensor received) {
+      y, x, weight.trainable(), [weight, rstd, offset, x = x.data()](Tensor dy, Tensor received) {
         const Tensor dx = gradient_sum(received, dy);
         const std::int64_t leaves = row_leaves(weight.tensor_axis());
         RowSum sum(weight, weight.trainable() ? weight.next_contribution() : Accumulate::no);
         for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
           const auto of = [&](const Tensor& rows) { return leaf_of(rows, leaf, leaves); };
           add_rms_norm_backward(of(dx), sum.next(), of(dy), of(received), of(x), weight.data(),
-                                of(rstd), sum.accumulate());
+                                of(rstd), sum.accumulate(), offset);
           sum.added();
         }
         sum.finish();
@@ -100,11 +100,11 @@ Variable layer_norm(const Variable& x, const Parameter& weight, const Parameter&
   return layer_normed(y, x, weight, bias, moments);
 }
 
-Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon) {
+Variable rms_norm(const Variable& x, const Parameter& weight, float epsilon, float offset) {
   const Tensor y = like(x.data());
   const Tensor rstd = row_statistic(y);
-  rms_norm_forward(y, rstd, x.data(), weight.data(), epsilon);
-  return rms_normed(y, x, weight, rstd);
+  rms_norm_forward(y, rstd, x.data(), weight.data(), epsilon, offset);
+  return rms_normed(y, x, weight, rstd, offset);
 }
 
 Variable rms_norm(const Variable& x, float epsilon) {
@@ -132,14 +132,14 @@ SumAndNorm add_layer_norm(const Variable& x, Variable branch, const Parameter& w
   return {total, layer_normed(y, total, weight, bias, moments)};
 }
 
-SumAndNorm add_rms_norm(const Variable& x, Variable branch, const Parameter& weight,
-                        float epsilon) {
+SumAndNorm add_rms_norm(const Variable& x, Variable branch, const Parameter& weight, float epsilon,
+                        float offset) {
   const Tensor sum = branch.is_last() ? branch.data() : like(x.data());
   const Tensor y = like(sum);
   const Tensor rstd = row_statistic(y);
-  add_rms_norm_forward(y, sum, rstd, x.data(), branch.data(), weight.data(), epsilon);
+  add_rms_norm_forward(y, sum, rstd, x.data(), branch.data(), weight.data(), epsilon, offset);
   const Variable total = added(sum, x, branch);
-  return {total, rms_normed(y, total, weight, rstd)};
+  return {total, rms_normed(y, total, weight, rstd, offset)};
 }
 
 }  // namespace tessera

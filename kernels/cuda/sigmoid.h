@@ -17,11 +17,6 @@ __device__ inline float sigmoid(float x) {
   return fast_reciprocal(1.0f + expf(-x));
 }
 
-/// silu(gate) * up. Every kernel of SwiGLU takes it from here, so that all have the same bits.
-__device__ inline float swiglu(float gate, float up) {
-  return gate * sigmoid(gate) * up;
-}
-
 /// s = sigmoid(x) and 1 - s, for derivatives.
 struct SigmoidPair {
   float s, complement;
@@ -34,6 +29,25 @@ __device__ inline SigmoidPair sigmoid_pair(float x) {
   constexpr float kLargest = 0x1.fffffep127f;
   const float power = expf(-x), s = fast_reciprocal(1.0f + power);
   return {s, fminf(power, kLargest) * s};
+}
+
+/// The value of an activation at one number, and its derivative.
+struct Slope {
+  float value, derivative;
+};
+
+struct Silu {
+  __device__ static float value(float x) { return x * sigmoid(x); }
+  __device__ static Slope both(float x) {
+    const auto [s, complement] = sigmoid_pair(x);
+    return {x * s, s * (1.0f + x * complement)};
+  }
+};
+
+/// silu(gate) * up. Every kernel of SwiGLU takes it from here, so that all have the same bits.
+template <typename Activation = Silu>
+__device__ inline float swiglu(float gate, float up) {
+  return Activation::value(gate) * up;
 }
 
 }  // namespace tessera::gpu

@@ -1,11 +1,5 @@
-// The form of tanh. With u = sqrt(2 / pi) (x + 0.044715 x^3) and tanh(u) = 2 sigmoid(2u) - 1 the formula becomes
-//
-//   y     = x s,                       s = sigmoid(2u) = 1 / (1 + e^(-2u))
-//   dy/dx = s + x s (1 - s) 2u',       2u' = 2 sqrt(2 / pi) (1 + 3 * 0.044715 x^2)
-//
-// This form has one exponential and, unlike 1 + tanh(u), does not cancel for negative x.
-//
-// The exact form. With the normal distribution P and its density p(x) = e^(-x^2 / 2) / sqrt(2 pi)
+// GELU in its exact form; that of tanh is in tanh_form.h. With the normal distribution P and its density
+// p(x) = e^(-x^2 / 2) / sqrt(2 pi)
 //
 //   y = x P(x),   dy/dx = P(x) + x p(x)
 //
@@ -18,18 +12,10 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/gelu/op.h"
 #include "kernels/gelu/parts.h"
+#include "kernels/gelu/tanh_form.h"
 
 namespace tessera::cpu {
 namespace {
-
-constexpr double kLinear = 1.5957691216057307117597842397375;  // 2 sqrt(2 / pi)
-constexpr double kCubic = 0.044715 * kLinear;
-
-template <typename C>
-inline C sigmoid_of_2u(C x) {
-  const C minus_two_u = x * std::fma(C(-kCubic), x * x, C(-kLinear));
-  return C(1) / (C(1) + exponential(minus_two_u));
-}
 
 /// erfc(z) e^(z^2) / (2 t) in powers of 2 t - 1, from the highest: interpolated at 64 Chebyshev points,
 /// with a relative error of 10^-13.
@@ -54,19 +40,6 @@ inline C normal_distribution(C x, C power) {
   return x < 0 ? tail : C(1) - tail;
 }
 
-struct Tanh {
-  template <typename C>
-  static C value(C x) {
-    return x * sigmoid_of_2u(x);
-  }
-  template <typename C>
-  static C derivative(C x) {
-    const C s = sigmoid_of_2u(x);
-    const C two_du = std::fma(C(3 * kCubic), x * x, C(kLinear));
-    return std::fma(x * s * (C(1) - s), two_du, s);
-  }
-};
-
 struct Exact {
   template <typename C>
   static C value(C x) {
@@ -80,10 +53,10 @@ struct Exact {
   }
 };
 
-/// Calls f(Tanh()) or f(Exact()).
+/// Calls f(TanhGelu()) or f(Exact()).
 template <typename F>
 void visit(GeluForm form, const F& f) {
-  form == GeluForm::tanh ? f(Tanh()) : f(Exact());
+  form == GeluForm::tanh ? f(TanhGelu()) : f(Exact());
 }
 
 /// Calls loop(y, f, x) with f(x) = gelu(x).

@@ -1,30 +1,21 @@
-// GELU as y = x s with s = sigmoid(2u), which kernels/gelu/cpu.cpp derives, or exact with erfc.
+// GELU as y = x s with s = sigmoid(2u), which kernels/gelu/tanh_form.h derives, or exact with erfc.
 //
 // These forms do not cancel for negative x. Traffic: forward one read, one write (4 bytes an
 // element in 16 bits); backward two reads, one write (6 bytes). 16 bytes of each tensor at a time.
 #include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/sigmoid.h"
+#include "kernels/gelu/device.h"
 #include "kernels/gelu/op.h"
 
 namespace tessera::cuda {
 namespace {
 
-constexpr float kTwoRootTwoOverPi = 1.5957691216057307117597842397375f;  // 2 sqrt(2 / pi)
-constexpr float kCubic = 0.044715f;
-
-__device__ inline float two_u(float x) {
-  return kTwoRootTwoOverPi * (x + kCubic * x * x * x);
-}
-
 struct Forward {
-  __device__ float operator()(float x) const { return x * gpu::sigmoid(two_u(x)); }
+  __device__ float operator()(float x) const { return gpu::TanhGelu::value(x); }
 };
 
 struct Backward {
   __device__ float operator()(float dy, float x) const {
-    const auto [s, complement] = gpu::sigmoid_pair(two_u(x));
-    const float two_du = kTwoRootTwoOverPi * (1.0f + 3 * kCubic * x * x);
-    return dy * (s + x * s * complement * two_du);
+    return dy * gpu::TanhGelu::both(x).derivative;
   }
 };
 

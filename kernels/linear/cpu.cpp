@@ -36,15 +36,15 @@ void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
 }
 
 void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
-                           Transpose transpose_weight, const Tensor& bias) {
+                           Transpose transpose_weight, const Tensor& bias, Gate activation) {
   const auto finished = [gate = first_half(gate_up), up = second_half(gate_up), &y, &gate_up, &bias,
-                         isa = loop_isa()](const Rectangle& part) {
+                         activation, isa = loop_isa()](const Rectangle& part) {
     for (const Columns* half : {&gate, &up}) {
       if (!bias.defined()) break;
       const Rectangle there = {part.row, part.rows, half->first + part.column, part.columns};
       bias_forward(isa, there, gate_up, bias);
     }
-    swiglu_forward(isa, part, y, gate, up);
+    swiglu_forward(isa, part, y, gate, up, activation);
   };
   cpu::matmul(gate_up, x, weight, Transpose::no, transpose_weight, Accumulate::no,
               {.finished = finished, .sections = 2});
@@ -62,11 +62,12 @@ void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
 }
 
 void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const Tensor& weight,
-                                  Transpose transpose_weight, const Tensor& gate_up) {
+                                  Transpose transpose_weight, const Tensor& gate_up,
+                                  Gate activation) {
   const auto finished = [dgate = first_half(dgate_up), dup = second_half(dgate_up), &dx,
-                         gate = first_half(gate_up), up = second_half(gate_up),
+                         gate = first_half(gate_up), up = second_half(gate_up), activation,
                          isa = loop_isa()](const Rectangle& part) {
-    swiglu_backward(isa, part, dgate, dup, dx, gate, up);
+    swiglu_backward(isa, part, dgate, dup, dx, gate, up, activation);
   };
   cpu::matmul(dx, dy, weight, Transpose::no, opposite(transpose_weight), Accumulate::no,
               {.finished = finished});

@@ -97,7 +97,7 @@ void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
 }
 
 void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
-                           Transpose transpose_weight, const Tensor& bias) {
+                           Transpose transpose_weight, const Tensor& bias, Gate activation) {
   constexpr std::string_view op = "linear_swiglu_forward";
   check_layer(op, {{"gate_up", gate_up}, {"x", x}, {"weight", weight}, transpose_weight});
   check_gate_up(op, {"gate_up", gate_up}, {"y", y});
@@ -109,13 +109,16 @@ void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
   }
   const auto run = [&] {
     if (y.device().is_cpu()) {
-      return cpu::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias);
+      return cpu::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias, activation);
     }
     if constexpr (kHasCuda) {
-      if (cuda::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias)) return;
+      if (activation == Gate::silu &&
+          cuda::linear_swiglu_forward(y, gate_up, x, weight, transpose_weight, bias)) {
+        return;
+      }
     }
     linear_forward(gate_up, x, weight, transpose_weight, bias);
-    swiglu_forward(y, first_half(gate_up), second_half(gate_up));
+    swiglu_forward(y, first_half(gate_up), second_half(gate_up), activation);
   };
   run_observed(op, run, y, gate_up, x, weight, bias);
 }
@@ -147,7 +150,8 @@ void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
 }
 
 void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const Tensor& weight,
-                                  Transpose transpose_weight, const Tensor& gate_up) {
+                                  Transpose transpose_weight, const Tensor& gate_up,
+                                  Gate activation) {
   constexpr std::string_view op = "swiglu_linear_backward_input";
   check_layer(op, {{"dy", dy}, {"dx", dx}, {"weight", weight}, transpose_weight});
   check_apart(op, {"dx", dx}, {"dy", dy});
@@ -160,11 +164,12 @@ void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const 
   check_apart(op, {"dgate_up", dgate_up}, {"weight", weight});
   const auto run = [&] {
     if (dx.device().is_cpu()) {
-      return cpu::swiglu_linear_backward_input(dgate_up, dx, dy, weight, transpose_weight, gate_up);
+      return cpu::swiglu_linear_backward_input(dgate_up, dx, dy, weight, transpose_weight, gate_up,
+                                               activation);
     }
     linear_backward_input(dx, dy, weight, transpose_weight);
     swiglu_backward(first_half(dgate_up), second_half(dgate_up), dx, first_half(gate_up),
-                    second_half(gate_up));
+                    second_half(gate_up), activation);
   };
   run_observed(op, run, dgate_up, dx, dy, weight, gate_up);
 }

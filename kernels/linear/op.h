@@ -2,7 +2,7 @@
 //
 //   linear_forward          y = x W + b;  with a residual:  y = residual + x W + b
 //   linear_gelu_forward     pre = x W + b,  y = gelu(pre)
-//   linear_swiglu_forward   gate_up = x W + b,  y = silu(gate) * up
+//   linear_swiglu_forward   gate_up = x W + b,  y = silu(gate) * up, or with gelu in silu's place
 //   linear_backward_input   dx = dy W^T;  if x = gelu(pre):  dpre = (dy W^T) * gelu'(pre)
 //   swiglu_linear_backward_input   if x = swiglu(gate_up):  dx = dy W^T, and from it dgate_up
 //   linear_backward_weight  dweight (+)= x^T dy,  dbias (+)= the sum of dy's rows
@@ -19,13 +19,15 @@
 // (kernels/cuda/gemm.h) where the library has it. Bias, gelu and residual then read the product before
 // it is rounded, so 16-bit results differ from the separate operations in their last bit, and pre is
 // the input of gelu, rounded. In f32 gelu is a separate operation: the epilogue's tanh is a hardware
-// approximation. So is gelu's exact form: the library has no epilogue for it. swiglu is the epilogue of our own product on Hopper (grouped_matmul/op.h) if there is
-// no bias and the rank has chosen it (matmul/options.h). dbias comes with the product only where both gradients
-// are overwritten and have one dtype, because the library cannot accumulate it.
+// approximation. So is gelu's exact form: the library has no epilogue for it. swiglu is the epilogue of our
+// own product on Hopper (grouped_matmul/op.h) if there is no bias, the activation is silu and the rank has
+// chosen it (matmul/options.h). dbias comes with the product only where both gradients are overwritten and
+// have one dtype, because the library cannot accumulate it.
 #pragma once
 
 #include "kernels/gelu/op.h"
 #include "kernels/op.h"
+#include "kernels/swiglu/op.h"
 
 namespace tessera {
 
@@ -37,7 +39,8 @@ void linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
 
 /// gate_up is [N, O] and y [N, O / 2].
 void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
-                           Transpose transpose_weight, const Tensor& bias);
+                           Transpose transpose_weight, const Tensor& bias,
+                           Gate activation = Gate::silu);
 
 /// If x was gelu(pre), dx is the gradient of pre. Otherwise `pre` is undefined.
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
@@ -45,7 +48,8 @@ void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
                            GeluForm form = GeluForm::tanh);
 /// x [N, I] was swiglu(gate_up), and gate_up is [N, 2 I]. dgate_up may be gate_up itself.
 void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const Tensor& weight,
-                                  Transpose transpose_weight, const Tensor& gate_up);
+                                  Transpose transpose_weight, const Tensor& gate_up,
+                                  Gate activation = Gate::silu);
 void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
                             Transpose transpose_weight, Accumulate accumulate_dweight,
                             Accumulate accumulate_dbias);
@@ -59,7 +63,8 @@ decltype(tessera::swiglu_linear_backward_input) swiglu_linear_backward_input;
 decltype(tessera::linear_backward_weight) linear_backward_weight;
 }  // namespace cpu
 namespace cuda {
-// As one product, with gelu in the form of tanh. False, and nothing is done, if no product takes these arguments.
+// As one product, with gelu in the form of tanh, and swiglu with silu. False, and nothing is done, if no
+// product takes these arguments.
 bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
                     const Tensor& bias, const Tensor& residual);
 bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,

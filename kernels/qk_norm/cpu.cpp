@@ -12,7 +12,7 @@ namespace {
 
 template <RopePairs pairs, typename T>
 void forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, const Rotary& rotary,
-             std::int64_t heads, std::int64_t kv_heads, float epsilon) {
+             std::int64_t heads, std::int64_t kv_heads, float epsilon, float offset) {
   using C = compute_t<T>;
   const std::int64_t D = weight.numel() / 2, all = heads + kv_heads;
   const T *inputs = x.data<T>(), *weights = weight.data<T>();
@@ -28,7 +28,8 @@ void forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, const Rotar
         const T* const head = inputs + n * x.size(2) + h * D;
         C& statistic = rstds[n * all + h];
         statistic = row_rstd(head, D, epsilon);
-        normalize_row(normalized.data(), head, weights + (h < heads ? 0 : D), statistic, D);
+        normalize_row(normalized.data(), head, weights + (h < heads ? 0 : D), C{offset}, statistic,
+                      D);
         turn_head<pairs>(outputs + n * y.size(2) + h * D, normalized.data(), cosines + angles,
                          sines + angles, D / 2, C{1});
       }
@@ -48,7 +49,7 @@ struct HeadRows {
 /// Computes dx of these heads, and adds their part of dweight [D] if it is defined.
 template <typename T>
 void backward(const HeadRows& of, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
-              const Tensor& rstd, Accumulate accumulate) {
+              const Tensor& rstd, Accumulate accumulate, float offset) {
   using C = compute_t<T>;
   const std::int64_t D = weight.numel(), rows = of.rows(x), chunk = rows_per_chunk(rows);
   const CategoryScope scope(Category::workspace);
@@ -64,7 +65,7 @@ void backward(const HeadRows& of, Out dx, Out dweight, const Tensor& x, const Te
       const std::int64_t n = of.token(row), h = of.head(row);
       T* const gradient = gradients + n * dx.size(2) + h * D;
       differentiate_row(gradient, line, gradient, inputs + n * x.size(2) + h * D, weights,
-                        rstds[n * rstd.size(2) + h], D);
+                        C{offset}, rstds[n * rstd.size(2) + h], D);
     }
   });
   if (!dweight.defined()) return;
@@ -76,19 +77,19 @@ void backward(const HeadRows& of, Out dx, Out dweight, const Tensor& x, const Te
 }  // namespace
 
 void qk_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, const Rotary& rotary,
-                     std::int64_t heads, std::int64_t kv_heads, float epsilon) {
+                     std::int64_t heads, std::int64_t kv_heads, float epsilon, float offset) {
   check_each("qk_norm_forward", rotary.positions, rotary.table.cosine.size(0));
   visit_floating(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const bool split = rotary.table.pairs == RopePairs::half_split;
     const auto run = split ? forward<RopePairs::half_split, T> : forward<RopePairs::interleaved, T>;
-    run(y, rstd, x, weight, rotary, heads, kv_heads, epsilon);
+    run(y, rstd, x, weight, rotary, heads, kv_heads, epsilon, offset);
   });
 }
 
 void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                       const Tensor& rstd, std::int64_t heads, std::int64_t kv_heads,
-                      Accumulate accumulate_parameters, const HeadGroup& group) {
+                      Accumulate accumulate_parameters, const HeadGroup& group, float offset) {
   visit_floating(x.dtype(), [&](auto type) {
     const std::int64_t queries = heads / group.count, keys = kv_heads / group.count;
     const HeadRows of_kinds[] = {{group.number * queries, queries},
@@ -99,7 +100,7 @@ void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight
         return both.defined() ? both.slice(kind * D, (kind + 1) * D) : both;
       };
       backward<decltype(type)>(of_kinds[kind], dx, part(dweight), x, part(weight), rstd,
-                               accumulate_parameters);
+                               accumulate_parameters, offset);
     }
   });
 }

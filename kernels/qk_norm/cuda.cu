@@ -53,7 +53,7 @@ struct Forward {
   DeviceRotary rotary;
   int tokens, heads, queries;  // of a batch element; of a token; of these, those of queries
   int lanes;                   // of a head, a power of two
-  float epsilon;
+  float epsilon, offset;
   FaultSlot fault;
 };
 
@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Forward<T> p) {
                               half);
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
-    a[i] = a[i] * rstd * weight_a[i];
-    b[i] = b[i] * rstd * weight_b[i];
+    a[i] = a[i] * rstd * (p.offset + weight_a[i]);
+    b[i] = b[i] * rstd * (p.offset + weight_b[i]);
   }
   rotate<kAligned>(a, b, p.rotary, position, first, half, 1.0f);
   store_pairs<pairs, kAligned>(p.y.of(n, head), a, b, first, half);
@@ -110,6 +110,7 @@ struct Backward {
   PackedHeads<T> dx, x;  // dx holds dy
   const T* weight;
   const float* rstd;
+  float offset;
   float* lines;  // of partial sums of dweight, two for each chunk
   std::int64_t stride;
   std::int64_t N, tokens_per_block;
@@ -142,12 +143,14 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
       x.load(p.x.of(n, head), columns);
       dy.load(p.dx.of(n, head), columns);
       float sum = 0.0f;  // of g * xhat
-      for_each([&](float x, float dy, float w) { sum += dy * w * (x * rstd); }, x, dy, weight);
+      for_each([&](float x, float dy, float w) { sum += dy * (p.offset + w) * (x * rstd); }, x, dy,
+               weight);
       const float mean_g_xhat = team_sum<Layout>(sum) / static_cast<float>(size);
-      const auto differentiate = [=](float x, float dy, float w, float& dweight) {
+      const auto differentiate = [=, offset = p.offset](float x, float dy, float w,
+                                                        float& dweight) {
         const float xhat = x * rstd;
         dweight += dy * xhat;
-        return rstd * (dy * w - xhat * mean_g_xhat);
+        return rstd * (dy * (offset + w) - xhat * mean_g_xhat);
       };
       map(x, differentiate, x, dy, weight, dweight);  // x becomes dx
       x.store(p.dx.of(n, head), columns);
@@ -174,7 +177,7 @@ void visit_head_layout(int head_size, bool aligned, F&& f) {
 }  // namespace
 
 void qk_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, const Rotary& rotary,
-                     std::int64_t heads, std::int64_t kv_heads, float epsilon) {
+                     std::int64_t heads, std::int64_t kv_heads, float epsilon, float offset) {
   const std::int64_t N = x.size(0) * x.size(1), D = weight.numel() / 2;
   if (N == 0) return;
   visit(x.dtype(), [&](auto type) {
@@ -191,6 +194,7 @@ void qk_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, con
                        .queries = static_cast<int>(heads),
                        .lanes = lanes,
                        .epsilon = epsilon,
+                       .offset = offset,
                        .fault = fault_slot(current_stream(), kPositionFault)};
     rotary.table.pairs == RopePairs::half_split ? launch_forward<RopePairs::half_split>(p, N)
                                                 : launch_forward<RopePairs::interleaved>(p, N);
@@ -199,7 +203,7 @@ void qk_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, con
 
 void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                       const Tensor& rstd, std::int64_t heads, std::int64_t kv_heads,
-                      Accumulate accumulate_parameters, const HeadGroup& group) {
+                      Accumulate accumulate_parameters, const HeadGroup& group, float offset) {
   const std::int64_t N = x.size(0) * x.size(1), D = weight.numel() / 2;
   const auto of_kind = [&](std::int64_t kind) {
     return dweight.defined() ? dweight.slice(kind * D, (kind + 1) * D) : dweight;
@@ -223,6 +227,7 @@ void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight
                           .x = from,
                           .weight = weight.data<T>(),
                           .rstd = rstd.data<float>(),
+                          .offset = offset,
                           .lines = lines.data(),
                           .stride = lines.stride,
                           .N = N,

@@ -37,18 +37,18 @@ void check_common(std::string_view op, const Argument& other, const Tensor& x, c
 }  // namespace
 
 void qk_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, const Rotary& rotary,
-                     std::int64_t heads, std::int64_t kv_heads, float epsilon) {
+                     std::int64_t heads, std::int64_t kv_heads, float epsilon, float offset) {
   constexpr std::string_view op = "qk_norm_forward";
   check_common(op, {"y", y}, x, weight, rstd, heads, kv_heads);
   check_same_or_apart(op, {"y", y}, {"x", x});
   check_rotary(op, heads_of(y, 0, heads + kv_heads, weight.numel() / 2), rotary);
   run_on<cpu::qk_norm_forward, cuda::qk_norm_forward>(x.device(), op, y, rstd, x, weight, rotary,
-                                                      heads, kv_heads, epsilon);
+                                                      heads, kv_heads, epsilon, offset);
 }
 
 void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight,
                       const Tensor& rstd, std::int64_t heads, std::int64_t kv_heads,
-                      Accumulate accumulate_parameters, const HeadGroup& group) {
+                      Accumulate accumulate_parameters, const HeadGroup& group, float offset) {
   constexpr std::string_view op = "qk_norm_backward";
   check_common(op, {"dx", dx}, x, weight, rstd, heads, kv_heads);
   check_apart(op, {"dx", dx}, {"x", x});
@@ -61,8 +61,9 @@ void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight
             group.number >= 0 && group.number < group.count,
         "{}: group {} of {} of {} heads of queries and {} of keys", op, group.number, group.count,
         heads, kv_heads);
-  run_on<cpu::qk_norm_backward, cuda::qk_norm_backward>(
-      x.device(), op, dx, dweight, x, weight, rstd, heads, kv_heads, accumulate_parameters, group);
+  run_on<cpu::qk_norm_backward, cuda::qk_norm_backward>(x.device(), op, dx, dweight, x, weight,
+                                                        rstd, heads, kv_heads,
+                                                        accumulate_parameters, group, offset);
 }
 
 }  // namespace tessera

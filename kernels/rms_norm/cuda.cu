@@ -23,7 +23,7 @@ struct Forward {
   T* sum;  // null without a residual
   float* rstd;
   const T *x, *residual, *weight;
-  float epsilon;
+  float epsilon, offset;
   std::int64_t N, C;
 };
 
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
     RowTile<Layout> weight;
     weight.load(p.weight + c, p.C - c);
     map(
-        x, [=](float x, float w) { return x * rstd * w; }, x, weight);
+        x, [=, offset = p.offset](float x, float w) { return x * rstd * (offset + w); }, x, weight);
     x.store(p.y + row + c, p.C - c);
   }
 }
@@ -66,6 +66,7 @@ struct Backward {
   const T *dy, *dsum;  // dsum is null without a residual
   const T *x, *weight;
   const float* rstd;
+  float offset;
   std::int64_t N, C, rows_per_block;
   LineSums sums;
 };
@@ -92,7 +93,8 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
       x.load(p.x + row + c, p.C - c);
       dy.load(p.dy + row + c, p.C - c);
       weight.load(p.weight + c, p.C - c);
-      for_each([&](float x, float dy, float w) { sum += dy * w * (x * rstd); }, x, dy, weight);
+      for_each([&](float x, float dy, float w) { sum += dy * (p.offset + w) * (x * rstd); }, x, dy,
+               weight);
     }
     const float mean_g_xhat = team_sum<Layout>(sum) / static_cast<float>(p.C);
 
@@ -103,9 +105,10 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
         dweight.resume(line + c, p.C - c, n == begin);
       }
       weight.load(p.weight + c, p.C - c);  // from L1; it would take registers during the sum
-      const auto differentiate = [=](float x, float dy, float w, float& dweight) {
+      const auto differentiate = [=, offset = p.offset](float x, float dy, float w,
+                                                        float& dweight) {
         const float xhat = x * rstd;
-        const float dx = rstd * (dy * w - xhat * mean_g_xhat);
+        const float dx = rstd * (dy * (offset + w) - xhat * mean_g_xhat);
         dweight += dy * xhat;
         return dx;
       };
@@ -125,7 +128,7 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
 }  // namespace
 
 void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
-                      const Tensor& weight, float epsilon) {
+                      const Tensor& weight, float epsilon, float offset) {
   const std::int64_t C = x.size(-1), N = x.numel() / C;
   if (N == 0) return;
   visit_row_layout(x.dtype(), C, {y, sum, x, residual, weight}, [&](auto layout) {
@@ -138,6 +141,7 @@ void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& r
                        .residual = pointer<T>(residual),
                        .weight = weight.data<T>(),
                        .epsilon = epsilon,
+                       .offset = offset,
                        .N = N,
                        .C = C};
     launch(forward_kernel<Layout>, dim3(blocks_for(N, Layout::kTeams, INT32_MAX)),
@@ -146,7 +150,8 @@ void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& r
 }
 
 void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum, const Tensor& x,
-                       const Tensor& weight, const Tensor& rstd, Accumulate accumulate_parameters) {
+                       const Tensor& weight, const Tensor& rstd, Accumulate accumulate_parameters,
+                       float offset) {
   const std::int64_t C = x.size(-1), N = x.numel() / C;
   visit_summing_layout(x.dtype(), C, {dx, dy, dsum, x, weight}, [&](auto layout) {
     using Layout = decltype(layout);
@@ -161,6 +166,7 @@ void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum
                         .x = x.data<T>(),
                         .weight = weight.data<T>(),
                         .rstd = rstd.data<float>(),
+                        .offset = offset,
                         .N = N,
                         .C = C,
                         .rows_per_block = chunks.rows,

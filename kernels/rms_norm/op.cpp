@@ -35,7 +35,8 @@ void check_backward(std::string_view op, Out dx, Out dweight, const Tensor& dy, 
 
 }  // namespace
 
-void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, float epsilon) {
+void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, float epsilon,
+                      float offset) {
   constexpr std::string_view op = "rms_norm_forward";
   check_on_one_device(op, {{"y", y}, {"rstd", rstd}, {"x", x}, {"weight", weight}});
   check_same_floating(op, {{"x", x}, {"y", y}, {"weight", weight}});
@@ -43,11 +44,11 @@ void rms_norm_forward(Out y, Out rstd, const Tensor& x, const Tensor& weight, fl
   check_common(op, {"x", x}, weight, rstd);
   check_apart(op, {"y", y}, {"x", x});
   run_on<cpu::rms_norm_forward, cuda::rms_norm_forward>(x.device(), op, y, Tensor(), rstd, x,
-                                                        Tensor(), weight, epsilon);
+                                                        Tensor(), weight, epsilon, offset);
 }
 
 void add_rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& residual,
-                          const Tensor& weight, float epsilon) {
+                          const Tensor& weight, float epsilon, float offset) {
   constexpr std::string_view op = "add_rms_norm_forward";
   const Argument in{"x", x}, added{"residual", residual}, out{"y", y}, total{"sum", sum};
   check_on_one_device(op, {out, total, {"rstd", rstd}, in, added, {"weight", weight}});
@@ -58,20 +59,20 @@ void add_rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tenso
   check_same_or_apart(op, total, in);
   check_same_or_apart(op, total, added);
   run_on<cpu::rms_norm_forward, cuda::rms_norm_forward>(x.device(), op, y, sum, rstd, x, residual,
-                                                        weight, epsilon);
+                                                        weight, epsilon, offset);
 }
 
 void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                       const Tensor& rstd, Accumulate accumulate_parameters) {
+                       const Tensor& rstd, Accumulate accumulate_parameters, float offset) {
   constexpr std::string_view op = "rms_norm_backward";
   check_backward(op, dx, dweight, dy, {"x", x}, weight, rstd);
-  run_on<cpu::rms_norm_backward, cuda::rms_norm_backward>(x.device(), op, dx, dweight, dy, Tensor(),
-                                                          x, weight, rstd, accumulate_parameters);
+  run_on<cpu::rms_norm_backward, cuda::rms_norm_backward>(
+      x.device(), op, dx, dweight, dy, Tensor(), x, weight, rstd, accumulate_parameters, offset);
 }
 
 void add_rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum,
                            const Tensor& sum, const Tensor& weight, const Tensor& rstd,
-                           Accumulate accumulate_parameters) {
+                           Accumulate accumulate_parameters, float offset) {
   constexpr std::string_view op = "add_rms_norm_backward";
   const Argument x{"sum", sum};
   check_backward(op, dx, dweight, dy, x, weight, rstd);
@@ -79,8 +80,8 @@ void add_rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& 
     check_alike(op, {{"dsum", dsum}, x});
     check_same_or_apart(op, {"dx", dx}, {"dsum", dsum});
   }
-  run_on<cpu::rms_norm_backward, cuda::rms_norm_backward>(sum.device(), op, dx, dweight, dy, dsum,
-                                                          sum, weight, rstd, accumulate_parameters);
+  run_on<cpu::rms_norm_backward, cuda::rms_norm_backward>(
+      sum.device(), op, dx, dweight, dy, dsum, sum, weight, rstd, accumulate_parameters, offset);
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/sigmoid.h"
 #include "kernels/dispatch/rows.h"
+#include "kernels/gelu/tanh_form.h"
 #include "kernels/swiglu/op.h"
 #include "kernels/swiglu/parts.h"
 
@@ -24,37 +25,55 @@ class Rows {
   std::int64_t stride_;
 };
 
-template <typename T>
+struct Silu {
+  template <typename C>
+  static C value(C g) {
+    return g * sigmoid(g);
+  }
+  template <typename C>
+  static C derivative(C g) {
+    const C s = sigmoid(g);
+    return s * (C(1) + g * (C(1) - s));
+  }
+};
+
+/// Calls f(Silu()) or f(TanhGelu()).
+template <typename F>
+void visit(Gate activation, const F& f) {
+  activation == Gate::silu ? f(Silu()) : f(TanhGelu());
+}
+
+template <typename Activation = Silu, typename T>
 void forward_row(T* y, const T* gate, const T* up, std::int64_t columns) {
 #pragma GCC ivdep
   for (std::int64_t f = 0; f < columns; ++f) {
-    const auto g = load(gate[f]);
-    store(y[f], g * sigmoid(g) * load(up[f]));
+    store(y[f], Activation::value(load(gate[f])) * load(up[f]));
   }
 }
 
 /// Each of dgate and dup may be gate or up.
-template <typename T>
+template <typename Activation = Silu, typename T>
 void backward_row(T* dgate, T* dup, const T* dy, const T* gate, const T* up, std::int64_t columns) {
   using C = compute_t<T>;
 #pragma GCC ivdep
   for (std::int64_t f = 0; f < columns; ++f) {
-    const C d = load(dy[f]), g = load(gate[f]), u = load(up[f]), s = sigmoid(g);
-    store(dup[f], d * (g * s));
-    store(dgate[f], d * u * (s * (C(1) + g * (C(1) - s))));
+    const C d = load(dy[f]), g = load(gate[f]), u = load(up[f]);
+    store(dup[f], d * Activation::value(g));
+    store(dgate[f], d * u * Activation::derivative(g));
   }
 }
 
 /// A loop over rows [begin, end), for the columns of a part.
-template <typename T>
+template <typename Activation, typename T>
 auto forward_rows(const Rectangle& part, const Tensor& y, const Columns& gate, const Columns& up) {
   return
       [to = Rows<T>(y, part.column), g = Rows<T>(gate, part.column), u = Rows<T>(up, part.column),
        columns = part.columns](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t n = begin; n < end; ++n) forward_row(to[n], g[n], u[n], columns);
+        for (std::int64_t n = begin; n < end; ++n)
+          forward_row<Activation>(to[n], g[n], u[n], columns);
       };
 }
-template <typename T>
+template <typename Activation, typename T>
 auto backward_rows(const Rectangle& part, const Columns& dgate, const Columns& dup,
                    const Tensor& dy, const Columns& gate, const Columns& up) {
   return
@@ -62,9 +81,29 @@ auto backward_rows(const Rectangle& part, const Columns& dgate, const Columns& d
        from = Rows<T>(dy, part.column), g = Rows<T>(gate, part.column),
        u = Rows<T>(up, part.column), columns = part.columns](std::int64_t begin, std::int64_t end) {
         for (std::int64_t n = begin; n < end; ++n) {
-          backward_row(dg[n], du[n], from[n], g[n], u[n], columns);
+          backward_row<Activation>(dg[n], du[n], from[n], g[n], u[n], columns);
         }
       };
+}
+
+/// Calls run(loop) with the loop of these tensors' dtype and of the activation.
+template <typename Run>
+void with_forward_rows(const Rectangle& part, const Tensor& y, const Columns& gate,
+                       const Columns& up, Gate activation, const Run& run) {
+  visit_floating(y.dtype(), [&](auto type) {
+    visit(activation,
+          [&](auto a) { run(forward_rows<decltype(a), decltype(type)>(part, y, gate, up)); });
+  });
+}
+template <typename Run>
+void with_backward_rows(const Rectangle& part, const Columns& dgate, const Columns& dup,
+                        const Tensor& dy, const Columns& gate, const Columns& up, Gate activation,
+                        const Run& run) {
+  visit_floating(dy.dtype(), [&](auto type) {
+    visit(activation, [&](auto a) {
+      run(backward_rows<decltype(a), decltype(type)>(part, dgate, dup, dy, gate, up));
+    });
+  });
 }
 
 /// All of y, and the rows of a chunk of about kElementwiseChunk elements.
@@ -77,18 +116,15 @@ std::int64_t rows_of_chunk(const Tensor& y) {
 
 }  // namespace
 
-void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
-  visit_floating(y.dtype(), [&](auto type) {
-    parallel_for(y.size(0), rows_of_chunk(y), forward_rows<decltype(type)>(all_of(y), y, gate, up));
-  });
+void swiglu_forward(Out y, const Columns& gate, const Columns& up, Gate activation) {
+  with_forward_rows(all_of(y), y, gate, up, activation,
+                    [&](const auto& rows) { parallel_for(y.size(0), rows_of_chunk(y), rows); });
 }
 
 void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
-                     const Columns& gate, const Columns& up) {
-  visit_floating(dy.dtype(), [&](auto type) {
-    parallel_for(dy.size(0), rows_of_chunk(dy),
-                 backward_rows<decltype(type)>(all_of(dy), dgate, dup, dy, gate, up));
-  });
+                     const Columns& gate, const Columns& up, Gate activation) {
+  with_backward_rows(all_of(dy), dgate, dup, dy, gate, up, activation,
+                     [&](const auto& rows) { parallel_for(dy.size(0), rows_of_chunk(dy), rows); });
 }
 
 void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Columns& dup,
@@ -123,17 +159,16 @@ void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Co
   });
 }
 
-void swiglu_forward(Isa isa, const Rectangle& part, Out y, const Columns& gate, const Columns& up) {
-  visit_floating(y.dtype(), [&](auto type) {
-    run_loop(isa, forward_rows<decltype(type)>(part, y, gate, up), part.row, part.row + part.rows);
-  });
+void swiglu_forward(Isa isa, const Rectangle& part, Out y, const Columns& gate, const Columns& up,
+                    Gate activation) {
+  with_forward_rows(part, y, gate, up, activation,
+                    [&](const auto& rows) { run_loop(isa, rows, part.row, part.row + part.rows); });
 }
 
 void swiglu_backward(Isa isa, const Rectangle& part, const Columns& dgate, const Columns& dup,
-                     const Tensor& dy, const Columns& gate, const Columns& up) {
-  visit_floating(dy.dtype(), [&](auto type) {
-    run_loop(isa, backward_rows<decltype(type)>(part, dgate, dup, dy, gate, up), part.row,
-             part.row + part.rows);
+                     const Tensor& dy, const Columns& gate, const Columns& up, Gate activation) {
+  with_backward_rows(part, dgate, dup, dy, gate, up, activation, [&](const auto& rows) {
+    run_loop(isa, rows, part.row, part.row + part.rows);
   });
 }
 

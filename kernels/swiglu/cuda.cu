@@ -1,4 +1,4 @@
-// SwiGLU: a thread takes 16 bytes of every tensor, a block a slice of one row.
+// SwiGLU and GeGLU: a thread takes 16 bytes of every tensor, a block a slice of one row.
 //
 // Traffic in 16 bits: forward reads gate and up and writes y, 6NF bytes; backward reads dy, gate
 // and up and writes dgate and dup, 10NF bytes. Backward computes s again: two slow instructions
@@ -10,8 +10,8 @@
 #include "kernels/cuda/numeric.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/row_grid.h"
-#include "kernels/cuda/sigmoid.h"
 #include "kernels/dispatch/device.h"
+#include "kernels/gelu/device.h"
 #include "kernels/swiglu/op.h"
 
 namespace tessera::cuda {
@@ -37,7 +37,7 @@ struct Rows {
   }
 };
 
-template <int kWidth, typename T>
+template <typename Activation, int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(Rows<T> y, Rows<const T> gate, Rows<const T> up, std::int64_t columns) {
   const std::int64_t n = blockIdx.x, column = gpu::item_of_row() * kWidth;
@@ -46,19 +46,19 @@ __global__ void __launch_bounds__(kThreads)
   gpu::load_all(g, gate.at(n, column));
   gpu::load_all(u, up.at(n, column));
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) result[i] = gpu::swiglu(g[i], u[i]);
+  for (int i = 0; i < kWidth; ++i) result[i] = gpu::swiglu<Activation>(g[i], u[i]);
   gpu::store_all(y.at(n, column), result);
 }
 
 /// gate and up become their gradients, from y's gradient d.
+template <typename Activation = gpu::Silu>
 __device__ inline void differentiate(float& gate, float& up, float d) {
-  const auto [s, complement] = gpu::sigmoid_pair(gate);
-  const float of_gate = d * up * (s * (1.0f + gate * complement));
-  up = d * (gate * s);
-  gate = of_gate;
+  const auto [value, derivative] = Activation::both(gate);
+  gate = d * up * derivative;
+  up = d * value;
 }
 
-template <int kWidth, typename T>
+template <typename Activation, int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(Rows<T> dgate, Rows<T> dup, Rows<const T> dy, Rows<const T> gate,
                     Rows<const T> up, std::int64_t columns) {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
   gpu::load_all(g, gate.at(n, column));
   gpu::load_all(u, up.at(n, column));
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) differentiate(g[i], u[i], d[i]);
+  for (int i = 0; i < kWidth; ++i) differentiate<Activation>(g[i], u[i], d[i]);
   gpu::store_all(dgate.at(n, column), g);
   gpu::store_all(dup.at(n, column), u);
 }
@@ -115,11 +115,20 @@ __global__ void __launch_bounds__(kThreads) weighed_backward_kernel(WeighedBackw
   }
 }
 
+/// Calls f(gpu::Silu()) or f(gpu::TanhGelu()), with an element of this dtype next to it.
+template <typename F>
+void visit(Gate activation, DType dtype, const F& f) {
+  gpu::visit(dtype, [&](auto type) {
+    activation == Gate::silu ? f(gpu::Silu(), type) : f(gpu::TanhGelu(), type);
+  });
+}
+
 }  // namespace
 
-void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
+void swiglu_forward(Out y, const Columns& gate, const Columns& up, Gate activation) {
   if (y.numel() == 0) return;
-  gpu::visit(y.dtype(), [&](auto type) {
+  visit(activation, y.dtype(), [&](auto a, auto type) {
+    using A = decltype(a);
     using T = decltype(type);
     const std::int64_t columns = y.size(1);
     const Rows<T> to({y, 0, columns});
@@ -131,14 +140,15 @@ void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
     constexpr int kWidth = gpu::Vector<T>::kSize;
     const bool vectors =
         to.is_vectorizable(columns) && g.is_vectorizable(columns) && u.is_vectorizable(columns);
-    vectors ? launch(forward_kernel<kWidth, T>, kWidth) : launch(forward_kernel<1, T>, 1);
+    vectors ? launch(forward_kernel<A, kWidth, T>, kWidth) : launch(forward_kernel<A, 1, T>, 1);
   });
 }
 
 void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
-                     const Columns& gate, const Columns& up) {
+                     const Columns& gate, const Columns& up, Gate activation) {
   if (dy.numel() == 0) return;
-  gpu::visit(dy.dtype(), [&](auto type) {
+  visit(activation, dy.dtype(), [&](auto a, auto type) {
+    using A = decltype(a);
     using T = decltype(type);
     const std::int64_t columns = dy.size(1);
     const Rows<T> dg(dgate), du(dup);
@@ -151,7 +161,7 @@ void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
     const bool vectors = dg.is_vectorizable(columns) && du.is_vectorizable(columns) &&
                          from.is_vectorizable(columns) && g.is_vectorizable(columns) &&
                          u.is_vectorizable(columns);
-    vectors ? launch(backward_kernel<kWidth, T>, kWidth) : launch(backward_kernel<1, T>, 1);
+    vectors ? launch(backward_kernel<A, kWidth, T>, kWidth) : launch(backward_kernel<A, 1, T>, 1);
   });
 }
 

@@ -93,7 +93,7 @@ void check_weights_gradient(std::string_view op, const Tensor& dweights, const T
 
 }  // namespace
 
-void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
+void swiglu_forward(Out y, const Columns& gate, const Columns& up, Gate activation) {
   constexpr std::string_view op = "swiglu_forward";
   check_on_one_device(op, {{"y", y}, {"gate", gate.tensor}, {"up", up.tensor}});
   check_same_floating(op, {{"y", y}, {"gate", gate.tensor}, {"up", up.tensor}});
@@ -102,14 +102,15 @@ void swiglu_forward(Out y, const Columns& gate, const Columns& up) {
   check_columns(op, {"up", up}, {"y", y});
   check_apart(op, {"y", y}, {"gate", gate.tensor});
   check_apart(op, {"y", y}, {"up", up.tensor});
-  run_on<cpu::swiglu_forward, cuda::swiglu_forward>(y.device(), op, y, gate, up);
+  run_on<cpu::swiglu_forward, cuda::swiglu_forward>(y.device(), op, y, gate, up, activation);
 }
 
 void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
-                     const Columns& gate, const Columns& up) {
+                     const Columns& gate, const Columns& up, Gate activation) {
   constexpr std::string_view op = "swiglu_backward";
   check_gradients(op, dgate, dup, dy, gate, up);
-  run_on<cpu::swiglu_backward, cuda::swiglu_backward>(dy.device(), op, dgate, dup, dy, gate, up);
+  run_on<cpu::swiglu_backward, cuda::swiglu_backward>(dy.device(), op, dgate, dup, dy, gate, up,
+                                                      activation);
 }
 
 void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Columns& dup,

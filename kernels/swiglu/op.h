@@ -1,10 +1,11 @@
-// Gated linear unit with SiLU, the feed-forward gate of Llama, Qwen and Mixtral.
+// Gated linear unit: SwiGLU, the feed-forward gate of Llama, Qwen and Mixtral, or GeGLU, that of Gemma.
 //
 // (Shazeer 2020.)
 //
-//   y = silu(gate) * up,    silu(g) = g s(g),  s(g) = 1 / (1 + e^-g)
-//   dup   = dy silu(gate)
-//   dgate = dy up s (1 + gate (1 - s))
+//   y = a(gate) * up,  dup = dy a(gate),  dgate = dy up a'(gate)
+//
+//   silu   a(g) = g s,  a'(g) = s (1 + g (1 - s)),  s = 1 / (1 + e^-g)
+//   gelu   a(g) = gelu(g) in the form of tanh (gelu/op.h)
 //
 // gate and up are columns of tensors, as heads are of a packed one (attention/op.h), because the
 // results come in two forms: two products [N, F], or one [N, 2F], whose input is read once, with gate
@@ -30,9 +31,12 @@
 
 namespace tessera {
 
-void swiglu_forward(Out y, const Columns& gate, const Columns& up);
+/// The activation of a gate.
+enum class Gate { silu, gelu };
+
+void swiglu_forward(Out y, const Columns& gate, const Columns& up, Gate activation = Gate::silu);
 void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
-                     const Columns& gate, const Columns& up);
+                     const Columns& gate, const Columns& up, Gate activation = Gate::silu);
 void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Columns& dup,
                              const Tensor& dy, const Columns& gate, const Columns& up,
                              const Tensor& places, const Tensor& weights);

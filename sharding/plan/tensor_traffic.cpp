@@ -63,10 +63,10 @@ class Messages {
   }
   /// Numbers that every rank sends to every other.
   void exchange(std::int64_t numbers) { bytes_.copied += 4 * numbers * (ranks_ - 1); }
-  /// The gradients of a norm, which ranks form for their own rows.
-  void norm() {
+  /// The gradients of norms, which ranks form for their own rows.
+  void norms(std::int64_t count) {
     if (!shares_rows_) return;
-    for (std::int64_t i = 0; i < traffic_.norm_vectors; ++i) all_reduce(traffic_.width, 4);
+    for (std::int64_t i = 0; i < count * traffic_.norm_vectors; ++i) all_reduce(traffic_.width, 4);
   }
 
   std::int64_t computed() const { return static_cast<std::int64_t>(size_of(traffic_.dtype)); }
@@ -92,8 +92,7 @@ TensorTraffic::Bytes TensorTraffic::of_micro_batch(int ranks, int rank, int sum_
   const auto add_layer = [&](int passes, bool has_experts) {
     messages.pair(passes, attention_readers);
     has_experts ? messages.mixture(passes) : messages.pair(passes, 1);
-    messages.norm();
-    messages.norm();
+    messages.norms(layer_norms);
     messages.shared_heads(passes, sum_parts / ranks);
     if (head_norms == 0) return;
     for (int leaf = 0; leaf < token_leaves; ++leaf) messages.all_reduce(head_norms, 4);
@@ -109,7 +108,7 @@ TensorTraffic::Bytes TensorTraffic::of_micro_batch(int ranks, int rank, int sum_
   messages.gather(1);
   messages.exchange(head_runs * 3 * rows);
   messages.scatter(1, 4);
-  messages.norm();
+  messages.norms(1);
   return messages.bytes();
 }
 

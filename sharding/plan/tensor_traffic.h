@@ -33,8 +33,8 @@ struct TensorTraffic {
     bool dispatches_again = true;
   };
   Experts experts = {};
-  /// Parameters [width] of a norm: 2 with a bias.
-  std::int64_t norm_vectors = 1;
+  /// Norms [width] of a layer, and parameters of one: 2 with a bias.
+  std::int64_t layer_norms = 2, norm_vectors = 1;
   /// Elements of the norms of queries' and keys' heads; 0 without.
   std::int64_t head_norms = 0;
   /// The cut of each layer's keys, and of its values, and the channels of a head.

@@ -27,6 +27,8 @@ TEST_CASE("layer_norm and rms_norm: gradients", "[cpu]") {
   });
   check_gradients({leaf({2, 3, 7})}, {&weight},
                   [&](const Inputs& x) { return rms_norm(x[0], weight.parameter, 1e-5f); });
+  check_gradients({leaf({2, 3, 7})}, {&weight},
+                  [&](const Inputs& x) { return rms_norm(x[0], weight.parameter, 1e-5f, 1.0f); });
   check_gradients({leaf({2, 3, 7})}, {}, [](const Inputs& x) { return rms_norm(x[0], 1e-5f); });
 }
 
@@ -54,6 +56,9 @@ TEST_CASE("add_layer_norm and add_rms_norm: gradients, whichever results are use
     });
     check_gradients(leaves, {&weight}, [&](const Inputs& x) {
       return use(x[0], add_rms_norm(x[0], x[1], weight.parameter, 1e-5f));
+    });
+    check_gradients(leaves, {&weight}, [&](const Inputs& x) {
+      return use(x[0], add_rms_norm(x[0], x[1], weight.parameter, 1e-5f, 1.0f));
     });
   };
   check([](const Variable&, const SumAndNorm& r) { return r.norm; });
@@ -106,6 +111,7 @@ TEST_CASE("swiglu: gradients of two inputs, of one that packs both, and of one u
   check_gradients({leaf({2, 3, 5}, "gate"), leaf({2, 3, 5}, "up")}, {},
                   [](const Inputs& x) { return swiglu(x[0], x[1]); });
   check_gradients({leaf({2, 3, 10})}, {}, [](const Inputs& x) { return swiglu(x[0]); });
+  check_gradients({leaf({2, 3, 10})}, {}, [](const Inputs& x) { return swiglu(x[0], Gate::gelu); });
   check_gradients({leaf({3, 5})}, {}, [](const Inputs& x) { return swiglu(x[0], x[0]); });
   // swiglu saves a temporary, and backward writes over it.
   check_gradients({leaf({3, 10})}, {}, [](const Inputs& x) { return swiglu(scale(x[0], 2.0)); });
@@ -227,6 +233,10 @@ TEST_CASE("attention: gradients with norms of queries and keys, of which one may
                     [&](const Inputs& x) { return attention(x[0], 4, 2, Tensor(), rotary, norm); });
   };
   check({&q_norm, &k_norm});
+  const QkNorm with_offset{norm.weights, 1e-5f, /*offset=*/1.0f};
+  check_gradients({leaf({2, 5, (4 + 2 * 2) * 4})}, {&q_norm, &k_norm}, [&](const Inputs& x) {
+    return attention(x[0], 4, 2, Tensor(), rotary, with_offset, /*scale=*/0.3);
+  });
   q_norm.parameter.set_trainable(false);
   check({&k_norm});
   k_norm.parameter.set_trainable(false);

@@ -100,6 +100,16 @@ def llama2(metaspace):
     return file
 
 
+def gemma3():
+    """As Llama 2's, without a space before the text, and with a splitter whose spaces are gone by then."""
+    file = llama2(metaspace=False)
+    made = Tokenizer.from_str(json.dumps(file))
+    made.normalizer = normalizers.Replace(" ", "\u2581")
+    made.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    made.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return json.loads(made.to_str())
+
+
 def llama4():
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.Sequence([
@@ -172,6 +182,7 @@ def write(name, file):
 def main():
     write("llama2", llama2(metaspace=False))
     write("llama2_metaspace", llama2(metaspace=True))
+    write("gemma3", gemma3())
     write("llama4", llama4())
     write("added", added())
     write("prefixed", prefixed())

@@ -88,7 +88,7 @@ Results forward_and_backward_input(const Layer& layer, bool fused) {
 
 /// The layer makes gate and up; its transpose makes the gradient of x, which was swiglu(before).
 /// It begins with row `first` of `before`.
-Results swiglu(const Layer& layer, bool fused, std::int64_t first) {
+Results swiglu(const Layer& layer, bool fused, std::int64_t first, Gate gate = Gate::silu) {
   const auto& [transpose, x, weight, bias, dy, dweight, dbias] = layer;
   const Tensor gate_up = zeros_like(dy);
   const Tensor y = Tensor::zeros({dy.size(0), dy.size(1) / 2}, dy.dtype()), plain = zeros_like(y);
@@ -96,19 +96,19 @@ Results swiglu(const Layer& layer, bool fused, std::int64_t first) {
                             .slice(first, first + x.size(0));
   const Tensor dbefore = zeros_like(before), in_place = before.clone(), dx = zeros_like(x);
   if (fused) {
-    linear_swiglu_forward(y, gate_up, x, weight, transpose, bias);
-    linear_swiglu_forward(plain, zeros_like(dy), x, weight, transpose, {});
-    swiglu_linear_backward_input(dbefore, dx, dy, weight, transpose, before);
-    swiglu_linear_backward_input(in_place, dx, dy, weight, transpose, in_place);
+    linear_swiglu_forward(y, gate_up, x, weight, transpose, bias, gate);
+    linear_swiglu_forward(plain, zeros_like(dy), x, weight, transpose, {}, gate);
+    swiglu_linear_backward_input(dbefore, dx, dy, weight, transpose, before, gate);
+    swiglu_linear_backward_input(in_place, dx, dy, weight, transpose, in_place, gate);
     return {y, gate_up, plain, dx, dbefore, in_place};
   }
   matmul(gate_up, x, weight, Transpose::no, transpose);
-  swiglu_forward(plain, first_half(gate_up), second_half(gate_up));
+  swiglu_forward(plain, first_half(gate_up), second_half(gate_up), gate);
   bias_forward(gate_up, bias);
-  swiglu_forward(y, first_half(gate_up), second_half(gate_up));
+  swiglu_forward(y, first_half(gate_up), second_half(gate_up), gate);
   matmul(dx, dy, weight, Transpose::no, opposite(transpose));
   swiglu_backward(first_half(dbefore), second_half(dbefore), dx, first_half(before),
-                  second_half(before));
+                  second_half(before), gate);
   return {y, gate_up, plain, dx, dbefore, dbefore};
 }
 
@@ -126,9 +126,9 @@ Results rows_of(const Results& results, std::int64_t first, std::int64_t last) {
 }
 
 /// A layer with two columns of gate and up for each of `size`.
-void check_swiglu(const Size& size, Transpose transpose, DType dtype) {
+void check_swiglu(const Size& size, Transpose transpose, DType dtype, Gate gate = Gate::silu) {
   const Layer layer({size.N, size.I, 2 * size.O}, transpose, dtype);
-  check_bits(swiglu(layer, true, 0), swiglu(layer, false, 0));
+  check_bits(swiglu(layer, true, 0, gate), swiglu(layer, false, 0, gate));
 }
 
 void check_layer(const Layer& layer) {
@@ -204,6 +204,8 @@ TEST_CASE("swiglu finds gate and up together, however many rounds the product ta
     check_swiglu({200, 1500, 610}, transpose, DType::f32);  // rounds of depth and of columns
     check_swiglu({1291, 700, 130}, transpose, DType::f64);  // of rows
     check_swiglu({200, 700, 610}, transpose, DType::bf16);
+    check_swiglu({70, 90, 50}, transpose, DType::f32, Gate::gelu);
+    check_swiglu({70, 90, 50}, transpose, DType::bf16, Gate::gelu);
   }
 }
 

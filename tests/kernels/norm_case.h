@@ -23,6 +23,7 @@ inline constexpr float kNormEpsilon = 1e-5f;
 struct NormCase {
   Norm norm;
   std::int64_t N, C;
+  float offset = 0.0f;  // of rms_norm
   Tensor x, residual, weight, bias, dy, dsum;
   Tensor y, sum, mean, rstd, dx, dweight, dbias;
 
@@ -51,7 +52,7 @@ struct NormCase {
     if (norm == Norm::layer) {
       layer_norm_forward(y, mean, rstd, input, weight, bias, kNormEpsilon);
     } else {
-      rms_norm_forward(y, rstd, input, weight, kNormEpsilon);
+      rms_norm_forward(y, rstd, input, weight, kNormEpsilon, offset);
     }
   }
   void backward(Accumulate accumulate) const { backward_of(x, accumulate); }
@@ -59,21 +60,21 @@ struct NormCase {
     if (norm == Norm::layer) {
       layer_norm_backward(dx, dweight, dbias, dy, input, weight, mean, rstd, accumulate);
     } else {
-      rms_norm_backward(dx, dweight, dy, input, weight, rstd, accumulate);
+      rms_norm_backward(dx, dweight, dy, input, weight, rstd, accumulate, offset);
     }
   }
   void add_forward() const {
     if (norm == Norm::layer) {
       add_layer_norm_forward(y, sum, mean, rstd, x, residual, weight, bias, kNormEpsilon);
     } else {
-      add_rms_norm_forward(y, sum, rstd, x, residual, weight, kNormEpsilon);
+      add_rms_norm_forward(y, sum, rstd, x, residual, weight, kNormEpsilon, offset);
     }
   }
   void add_backward(Accumulate accumulate) const {
     if (norm == Norm::layer) {
       add_layer_norm_backward(dx, dweight, dbias, dy, dsum, sum, weight, mean, rstd, accumulate);
     } else {
-      add_rms_norm_backward(dx, dweight, dy, dsum, sum, weight, rstd, accumulate);
+      add_rms_norm_backward(dx, dweight, dy, dsum, sum, weight, rstd, accumulate, offset);
     }
   }
 

@@ -221,6 +221,33 @@ TEST_CASE("layer_norm: one column gives the bias and no gradient to x") {
   for (const double dx : to_doubles(c.dx)) REQUIRE(std::fabs(dx) <= 316.3 * 4.0 * 0x1p-24);
 }
 
+TEST_CASE("rms_norm adds its offset to the weight") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    CAPTURE(name_of(dtype));
+    NormCase with(Norm::rms, {5, 24}, dtype, dtype), without(Norm::rms, {5, 24}, dtype, dtype);
+    // 1 + weight is exact in 16 bits, too.
+    std::vector<double> weight, sum;
+    for (int i = 0; i < 24; ++i) {
+      weight.push_back((i - 11) / 64.0);
+      sum.push_back(1.0 + weight.back());
+    }
+    with.weight = test::tensor_of(weight, {24}, dtype);
+    without.weight = test::tensor_of(sum, {24}, dtype);
+    with.offset = 1.0f;
+    for (const NormCase* c : {&with, &without}) {
+      c->forward();
+      c->backward(Accumulate::no);
+    }
+    require_same_results(with, without);
+    for (const NormCase* c : {&with, &without}) {
+      c->add_forward();
+      c->add_backward(Accumulate::yes);
+    }
+    require_same_results(with, without);
+  }
+}
+
 TEST_CASE("rms_norm: one column gives the weight with x's sign, and nearly no gradient to x") {
   const Rank rank;
   const NormCase c(Norm::rms, {3, 1}, DType::f32, DType::f32);

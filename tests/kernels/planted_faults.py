@@ -202,7 +202,20 @@ CPU_FAULTS = {
             "r < std::min(rows, i + kSide); ++r",
             "r < std::min(rows, i + kSide) - 1; ++r"),
     },
+    ("kernels/rms_norm/row.h", "kernels_norms"): {
+        "the offset of a norm has no part in its gradient": (
+            "load(dy[c]) * (offset + load(weight[c])) - xhat",
+            "load(dy[c]) * load(weight[c]) - xhat"),
+    },
+    ("kernels/swiglu/op.cpp", "kernels_swiglu"): {
+        "the gradient of a gate is silu's, whatever the activation is": (
+            "gate, up,\n                                                      activation);",
+            "gate, up,\n                                                      Gate::silu);"),
+    },
     ("kernels/qk_norm/cpu.cpp", "kernels_qk_norm"): {
+        "keys get no offset": (
+            "normalize_row(normalized.data(), head, weights + (h < heads ? 0 : D), C{offset},",
+            "normalize_row(normalized.data(), head, weights + (h < heads ? 0 : D), h < heads ? C{offset} : C{0},"),
         "gradients of keys take the statistics of queries": (
             "rstds[n * rstd.size(2) + h]",
             "rstds[n * rstd.size(2) + h - of.first]"),
@@ -1137,10 +1150,10 @@ FAULTS = {
             "gpu::is_vectorizable(first, stride) && ",
             ""),
         "a gradient is overwritten before its last reader": (
-            "  up = d * (gate * s);\n"
-            "  gate = of_gate;\n",
-            "  gate = of_gate;\n"
-            "  up = d * (gate * s);\n"),
+            "  gate = d * up * derivative;\n"
+            "  up = d * value;\n",
+            "  up = d * value;\n"
+            "  gate = d * up * derivative;\n"),
         "gradients of weighed rows are those of rows that are not": (
             "differentiate(g[i], u[i], gpu::rounded<T>(d[i] * weight));",
             "differentiate(g[i], u[i], d[i]);"),

@@ -43,6 +43,7 @@ struct Case {
   RopePairs pairs;
   Tensor x, weight, y, rstd, dx, dweight;
   RopePositions positions;
+  float offset = 0.0f;
 
   Case(const Sizes& n, DType dtype, RopePairs pairs = RopePairs::half_split)
       : n(n),
@@ -60,12 +61,12 @@ struct Case {
             positions};
   }
   void forward(const Rotary& by) const {
-    qk_norm_forward(y, rstd, x, weight, by, n.heads, n.kv_heads, kEpsilon);
+    qk_norm_forward(y, rstd, x, weight, by, n.heads, n.kv_heads, kEpsilon, offset);
   }
   void forward() const { forward(rotary()); }
   void backward(Accumulate accumulate) const { backward(accumulate, {}); }
   void backward(Accumulate accumulate, const HeadGroup& group) const {
-    qk_norm_backward(dx, dweight, x, weight, rstd, n.heads, n.kv_heads, accumulate, group);
+    qk_norm_backward(dx, dweight, x, weight, rstd, n.heads, n.kv_heads, accumulate, group, offset);
   }
   /// Moves all tensors to addresses that 16-byte vectors cannot be read from.
   void misalign() {
@@ -314,6 +315,30 @@ TEST_CASE("qk_norm: in place it writes the same bits, and leaves the values") {
 
 // Rounding happens once, at the end, so 16 bits have no more error than one rounding. f32 is the
 // same either way: there the parts' bits are those of the whole on the CPU.
+TEST_CASE("qk_norm adds its offset to the weights") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    CAPTURE(name_of(dtype));
+    Case with({1, 5, 4, 2, 8}, dtype), without({1, 5, 4, 2, 8}, dtype);
+    // 1 + weight is exact in 16 bits, too.
+    std::vector<double> weight, sum;
+    for (int i = 0; i < 16; ++i) {
+      weight.push_back((i - 7) / 64.0);
+      sum.push_back(1.0 + weight.back());
+    }
+    with.weight = test::tensor_of(weight, {16}, dtype);
+    without.weight = test::tensor_of(sum, {16}, dtype);
+    with.offset = 1.0f;
+    for (const Case* c : {&with, &without}) {
+      c->forward();
+      c->backward(Accumulate::no);
+    }
+    CHECK(same_bits(with.y, without.y));
+    CHECK(same_bits(with.dx, without.dx));
+    CHECK(same_bits(with.dweight, without.dweight));
+  }
+}
+
 TEST_CASE("qk_norm in f32 on the CPU has the bits of rms_norm for each kind, and rope", "[cpu]") {
   const test::Rank rank;
   const Sizes n{2, 40, 3, 2, 48};

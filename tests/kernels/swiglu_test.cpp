@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "kernels/dispatch/op.h"
@@ -59,16 +60,31 @@ struct Place {
 };
 const std::vector<Place> kPlaces = {{40, 8}, {40, 3}, {45, 8}};
 
-Tensor forward(const Columns& gate, const Columns& up) {
+/// An activation's value and derivative, by the formulas of op.h.
+struct Slope {
+  double value, derivative;
+};
+Slope silu(double x) {
+  return {x * sigmoid(x), sigmoid(x) * (1.0 + x * sigmoid(-x))};
+}
+/// By tanh(u) = 2 sigmoid(2u) - 1, because 1 + tanh(u) cancels.
+Slope gelu(double x) {
+  const double two_root = 2.0 * std::sqrt(2.0 / std::numbers::pi);
+  const double two_u = two_root * (x + 0.044715 * x * x * x), s = sigmoid(two_u);
+  return {x * s, s + x * s * sigmoid(-two_u) * two_root * (1.0 + 3 * 0.044715 * x * x)};
+}
+
+Tensor forward(const Columns& gate, const Columns& up, Gate activation = Gate::silu) {
   const Tensor y = test::poisoned({gate.tensor.size(0), gate.count}, gate.tensor.dtype());
-  swiglu_forward(y, gate, up);
+  swiglu_forward(y, gate, up, activation);
   return y;
 }
 
 }  // namespace
 
-TEST_CASE("swiglu follows its formula in every dtype and size") {
+TEST_CASE("swiglu follows its formula in every dtype and size, with silu and with gelu") {
   const test::Rank rank;
+  const Gate activation = GENERATE(Gate::silu, Gate::gelu);
   for (const DType dtype : test::kFloating) {
     for (const Sizes& n : kSizes) {
       CAPTURE(name_of(dtype), n.rows, n.columns);
@@ -76,16 +92,16 @@ TEST_CASE("swiglu follows its formula in every dtype and size") {
       const auto gate = to_doubles(in.gate), up = to_doubles(in.up), dy = to_doubles(in.dy);
       std::vector<double> y, dgate, dup;
       for (std::size_t i = 0; i < gate.size(); ++i) {
-        const double s = sigmoid(gate[i]);
-        y.push_back(gate[i] * s * up[i]);
-        dup.push_back(dy[i] * gate[i] * s);
-        dgate.push_back(dy[i] * up[i] * s * (1.0 + gate[i] * sigmoid(-gate[i])));
+        const auto [value, derivative] = activation == Gate::silu ? silu(gate[i]) : gelu(gate[i]);
+        y.push_back(value * up[i]);
+        dup.push_back(dy[i] * value);
+        dgate.push_back(dy[i] * up[i] * derivative);
       }
       const auto g = all_columns(in.gate), u = all_columns(in.up);
-      CHECK(test::worst_error(to_doubles(forward(g, u)), y, 1e-2) <= tolerance(dtype));
+      CHECK(test::worst_error(to_doubles(forward(g, u, activation)), y, 1e-2) <= tolerance(dtype));
       const Tensor dg = test::poisoned(in.gate.shape(), dtype);
       const Tensor du = test::poisoned(in.gate.shape(), dtype);
-      swiglu_backward(all_columns(dg), all_columns(du), in.dy, g, u);
+      swiglu_backward(all_columns(dg), all_columns(du), in.dy, g, u, activation);
       CHECK(test::worst_error(to_doubles(dg), dgate, 1.0) <= tolerance(dtype));
       CHECK(test::worst_error(to_doubles(du), dup, 1e-2) <= tolerance(dtype));
     }

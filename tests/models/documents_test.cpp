@@ -161,7 +161,7 @@ TEST_CASE("packed documents have the gradients of each document alone") {
 TEST_CASE("no bit of a document's loss and gradients depends on the documents next to it") {
   const test::Rank rank;
   const WholeModel whole(
-      make_tiny(GENERATE("gpt2-mini", "llama3-mini", "qwen3-mini", "mistral-7b")));
+      make_tiny(GENERATE("gpt2-mini", "llama3-mini", "qwen3-mini", "mistral-7b", "gemma3-mini")));
   whole.compute_in(GENERATE(DType::f32, DType::bf16));
   for (const auto& unit : whole.model->units()) unit->set_checkpointing(GENERATE(false, true));
   const Ids ids = tokens("inputs"), others = tokens("others"), next = tokens("targets");

@@ -81,7 +81,7 @@ std::string refusal(const std::string& preset, const Change& change) {
 
 TEST_CASE("the presets have the published numbers of parameters, and no memory") {
   const test::Rank rank;
-  // Llama 4's are those of Transformers 5.23.0 with the published sizes, without the vision model.
+  // Llama 4's and Gemma 3's are those of Transformers 5.23.0 with the published sizes, without the vision model.
   const std::vector<std::pair<std::string, std::int64_t>> published = {
       {"gpt2", 124'439'808},
       {"gpt2-medium", 354'823'168},
@@ -107,6 +107,11 @@ TEST_CASE("the presets have the published numbers of parameters, and no memory")
       {"olmo2-32b", 32'234'279'936},
       {"qwen3-30b-a3b", 30'532'122'624},
       {"llama4-scout", 107'769'861'120},
+      {"gemma3-270m", 268'098'176},
+      {"gemma3-1b", 999'885'952},
+      {"gemma3-4b", 3'880'263'168},
+      {"gemma3-12b", 11'766'034'176},
+      {"gemma3-27b", 27'009'346'304},
       {"llama4-maverick", 400'711'848'960},
   };
   for (const auto& [name, count] : published) {

@@ -31,12 +31,12 @@ const std::vector<std::string> kMixtures = {"qwen3_moe/typical", "qwen3_moe/odd"
 
 std::vector<std::string> all_models() {
   std::vector<std::string> models = {
-      "gpt2/plain",          "gpt2/odd",          "gpt2/one_layer",     "gpt2/exact_gelu",
-      "llama/llama3",        "llama/odd",         "llama/one_kv_head",  "llama/qwen2",
-      "llama/qwen3",         "llama/qwen3_tied",  "llama/dynamic",      "llama/longrope_short",
-      "llama/longrope_long", "llama/mistral",     "llama/qwen2_window", "llama/qwen3_window",
-      "llama/olmo2",         "llama/olmo2_odd",   "llama4/typical",     "llama4/odd",
-      "llama4/packed",       "llama4/all_experts"};
+      "gpt2/plain",          "gpt2/odd",           "gpt2/one_layer",     "gpt2/exact_gelu",
+      "llama/llama3",        "llama/odd",          "llama/one_kv_head",  "llama/qwen2",
+      "llama/qwen3",         "llama/qwen3_tied",   "llama/dynamic",      "llama/longrope_short",
+      "llama/longrope_long", "llama/mistral",      "llama/qwen2_window", "llama/qwen3_window",
+      "llama/olmo2",         "llama/olmo2_odd",    "llama4/typical",     "llama4/odd",
+      "llama4/packed",       "llama4/all_experts", "gemma3/typical",     "gemma3/odd"};
   models.insert(models.end(), kMixtures.begin(), kMixtures.end());
   return models;
 }
@@ -168,7 +168,7 @@ TEST_CASE("greedy generation with the cache gives the tokens of Transformers") {
   const test::Rank rank;
   const Golden golden(GENERATE("gpt2/plain", "llama/llama3", "llama/qwen2", "llama/qwen3",
                                "llama/mistral", "llama/qwen3_window", "qwen3_moe/typical",
-                               "llama4/typical"));
+                               "llama4/typical", "gemma3/typical"));
   const auto expected = golden.expected.tensor("continuation").to_vector<std::int32_t>();
 
   KeyValueCache cache(golden.model->shape());

@@ -64,12 +64,13 @@ std::string config_error(const std::string& key, const json& value) {
 
 TEST_CASE("every family's folder comes back as it was") {
   const test::Rank rank;
-  const std::string name = GENERATE(
-      "gpt2/plain", "gpt2/exact_gelu", "llama/dynamic", "llama/longrope_short",
-      "llama/longrope_long", "llama/mistral", "llama/qwen2_window", "llama/qwen3_window",
-      "llama/olmo2", "llama/olmo2_odd", "llama/llama3", "llama/odd", "llama/one_kv_head",
-      "llama/qwen2", "llama/qwen3", "llama/qwen3_tied", "qwen3_moe/typical", "qwen3_moe/odd",
-      "llama4/typical", "llama4/odd", "llama4/packed", "llama4/all_experts");
+  const std::string name =
+      GENERATE("gpt2/plain", "gpt2/exact_gelu", "llama/dynamic", "llama/longrope_short",
+               "llama/longrope_long", "llama/mistral", "llama/qwen2_window", "llama/qwen3_window",
+               "llama/olmo2", "llama/olmo2_odd", "llama/llama3", "llama/odd", "llama/one_kv_head",
+               "llama/qwen2", "llama/qwen3", "llama/qwen3_tied", "qwen3_moe/typical",
+               "qwen3_moe/odd", "llama4/typical", "llama4/odd", "llama4/packed",
+               "llama4/all_experts", "gemma3/typical", "gemma3/odd");
   CAPTURE(name);
   const TemporaryDirectory saved;
   const WholeModel whole(golden_folder(name));

@@ -94,7 +94,7 @@ TEST_CASE("in bf16 the errors are at most twice those of PyTorch in bf16") {
       "llama/qwen3_window", "llama/olmo2", "llama/olmo2_odd", "llama/llama3", "llama/odd",
       "llama/one_kv_head", "llama/qwen2", "llama/qwen3", "llama/qwen3_tied", "qwen3_moe/typical",
       "qwen3_moe/odd", "qwen3_moe/all_experts", "qwen3_moe/idle_expert", "llama4/typical",
-      "llama4/odd", "llama4/packed", "llama4/all_experts");
+      "llama4/odd", "llama4/packed", "llama4/all_experts", "gemma3/typical", "gemma3/odd");
   CAPTURE(name);
   const SafetensorsFile batch(golden_folder(name) / "expected.safetensors");
   const SafetensorsFile expected(golden_folder(name) / "bf16.safetensors");

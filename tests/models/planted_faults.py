@@ -41,8 +41,8 @@ FAULTS = {
             "rotary != nullptr && rotary->depends_on_length();",
             "rotary != nullptr && false;"),
         "cached queries see all keys": (
-            "*pass.cache, layer, first_key));\n}\n\nVariable attend(const",
-            "*pass.cache, layer));\n}\n\nVariable attend(const"),
+            "*pass.cache, layer, first_key, scale));",
+            "*pass.cache, layer, {}, scale));"),
     },
     ("autograd/joined_parameters.cpp", "joined_weights"): {
         "parameters are joined though other memory lies between them": (
@@ -63,8 +63,8 @@ FAULTS = {
             "return {dx.reshape(x_shape), dy};",
             "return {dx.reshape(x_shape), Tensor{}};"),
         "a gated feed-forward layer leaves out the residual": (
-            "/*gated=*/true},\n             x, residual);",
-            "/*gated=*/true},\n             x, Variable());"),
+            ".gate = gate},\n             x, residual);",
+            ".gate = gate},\n             x, Variable());"),
     },
     ("autograd/experts.cpp", "golden"): {
         "the results of experts are added without their weights": (
@@ -175,6 +175,35 @@ FAULTS = {
         "OLMo 2's feed-forward layer has no norm": (
             "add(middle, post_feedforward_layernorm_(mlp_(middle)))",
             "add(middle, mlp_(middle))"),
+    },
+    ("models/gemma3/model.cpp", "golden"): {
+        "local layers have the angles of global ones": (
+            "config.is_local(layer) ? local : global",
+            "config.is_local(layer) ? global : global"),
+        "Gemma's scores are divided by the root of the head size": (
+            "std::sqrt(static_cast<double>(config.query_scalar))",
+            "std::sqrt(static_cast<double>(config.head_size))"),
+        "Gemma's feed-forward layer has no norm behind it": (
+            "add(sum, post_feedforward_layernorm_(mlp_(normed)))",
+            "add(sum, mlp_(normed))"),
+        "Gemma's gate is silu": (
+            "             Gate::gelu),",
+            "             Gate::silu),"),
+    },
+    ("models/rms_decoder.cpp", "gemma3"): {
+        "the scale of embeddings is not rounded": (
+            "rounded(*options_.embedding_scale, x.dtype())",
+            "rounded(*options_.embedding_scale, DType::f32)"),
+    },
+    ("models/gemma3/config.cpp", "gemma3"): {
+        "caps of logits are not looked for": (
+            "check(!reader.has(key), \"config.json: {} is given; expected null",
+            "check(true, \"config.json: {} is given; expected null"),
+    },
+    ("models/key_value_cache.cpp", "golden"): {
+        "with a cache scores have the usual scale": (
+            "scale.value_or(1.0 / ",
+            "std::optional<double>().value_or(1.0 / "),
     },
     ("models/rope_config.cpp", "golden"): {
         "longrope has no attention factor": (

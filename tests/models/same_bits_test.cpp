@@ -76,7 +76,8 @@ const std::vector<Case> kCases = {
     {"llama3-mini", DType::bf16},   {"qwen3-mini", DType::f32},      {"qwen3-mini", DType::bf16},
     {"qwen3-moe-mini", DType::f32}, {"qwen3-moe-mini", DType::bf16}, {"llama4-mini", DType::f32},
     {"llama4-mini", DType::bf16},   {"mistral-7b", DType::f32},      {"mistral-7b", DType::bf16},
-    {"olmo2-mini", DType::f32},     {"olmo2-mini", DType::bf16}};
+    {"olmo2-mini", DType::f32},     {"olmo2-mini", DType::bf16},     {"gemma3-mini", DType::f32},
+    {"gemma3-mini", DType::bf16}};
 
 }  // namespace
 

@@ -15,10 +15,10 @@ inline constexpr std::int64_t kVocabulary = 53;
 /// One preset for each kind of block.
 inline const std::vector<std::string> kPresets = {"gpt2-mini",      "llama3-mini", "qwen3-mini",
                                                   "qwen3-moe-mini", "llama4-mini", "mistral-7b",
-                                                  "olmo2-mini"};
+                                                  "olmo2-mini",     "gemma3-mini"};
 
 /// A preset with few layers, odd sizes and a context of 12. Llama has a head of its own, the others
-/// share the embedding's weight. Some layers have no experts, and Llama 4's last has no RoPE. Heads are
+/// share the embedding's weight. Some layers have no experts, Llama 4's last has no RoPE, and Gemma's first is local. Heads are
 /// not width / heads where the family allows it.
 inline Hyperparameters tiny(const std::string& preset) {
   Hyperparameters hyperparameters = model_preset(preset);
@@ -48,6 +48,12 @@ inline Hyperparameters tiny(const std::string& preset) {
           config.expert_width = 9;
         }
         if constexpr (requires { config.dense_layers; }) config.dense_layers = {0};
+        if constexpr (requires { config.local_theta; }) {
+          config.head_size = 10;
+          config.query_scalar = 7;
+          config.local_theta = 20.0;
+          config.window = 4;
+        }
         if constexpr (requires { config.nope_every; }) {
           config.experts_every = 2;
           config.nope_every = 3;

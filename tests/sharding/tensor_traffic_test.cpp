@@ -105,7 +105,7 @@ TEST_CASE("tensor traffic: rows that the parts of a sum do not divide") {
 //   gathers   layers 2 + 4 and 4 + 4, the embedding's and the positions' gradients 2, head 1:  17 x 12
 //   scatters  layers 2 + 2 and 4 + 2, head 1 in f32: 11 x 12;  embedding's rows: 12
 //   head      3 numbers of each of 8 rows to 3 ranks: 72
-//   norms     with a bias: 2 all-reduces of 2 numbers for each of 5 norms. Rank 1 owns one number: it
+//   norms     with a bias: 2 all-reduces of 2 numbers for each of 7 norms, three of a layer. Rank 1 owns one number: it
 //             sends 1 and makes 3 copies of 1. Rank 0 owns none: it sends 2.
 //   heads     their norms' 6 numbers, for each of 2 layers and 2 leaves of tokens. Rank 0 owns 1: it
 //             sends 5 and makes 3 copies of 1. Rank 1 owns 2.
@@ -113,15 +113,16 @@ TEST_CASE("tensor traffic: passes that run again, positions, biases, and norms o
   const TensorTraffic traffic = {.rows = 8,
                                  .width = 2,
                                  .forward_passes = {1, 2},
+                                 .layer_norms = 3,
                                  .norm_vectors = 2,
                                  .head_norms = 6,
                                  .learns_positions = true};
   CHECK(traffic.of_micro_batch(4, 0, /*sum_parts=*/8, /*token_leaves=*/2) ==
-        TensorTraffic::Bytes{.added = 4 * (132 + 12 + 10 * 2 + 4 * 5),
-                             .copied = 4 * (204 + 72 + 10 * 0 + 4 * 3)});
+        TensorTraffic::Bytes{.added = 4 * (132 + 12 + 14 * 2 + 4 * 5),
+                             .copied = 4 * (204 + 72 + 14 * 0 + 4 * 3)});
   CHECK(traffic.of_micro_batch(4, 1, /*sum_parts=*/8, /*token_leaves=*/2) ==
-        TensorTraffic::Bytes{.added = 4 * (132 + 12 + 10 * 1 + 4 * 4),
-                             .copied = 4 * (204 + 72 + 10 * 3 + 4 * 6)});
+        TensorTraffic::Bytes{.added = 4 * (132 + 12 + 14 * 1 + 4 * 4),
+                             .copied = 4 * (204 + 72 + 14 * 3 + 4 * 6)});
 }
 
 // Two heads of keys of 6 channels on 4 ranks: 2 ranks share a head. A rank has computed 3 channels of the

@@ -164,6 +164,10 @@ GgufKeys keys_of(const Llama4Config&) {
   fail("{}", no_form("llama4"));
 }
 
+GgufKeys keys_of(const Gemma3Config&) {
+  fail("{}", no_form("gemma3"));
+}
+
 /// "blk.3.attn_q" for "layers.3.self_attn.q_proj".
 std::string named(const std::string& name, const std::string& block) {
   for (const auto& [ours, theirs] : kNames) {

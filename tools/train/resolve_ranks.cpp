@@ -69,6 +69,7 @@ void describe_to_sharding(ResolvedConfig& run) {
       .experts = {.per_token = shape.experts.per_token,
                   .shared = shape.experts.shared_width > 0,
                   .dispatches_again = dispatches_again},
+      .layer_norms = std::holds_alternative<Gemma3Config>(run.model) ? 4 : 2,
       .norm_vectors = is_gpt2 ? 2 : 1,
       .head_norms = shape.qk_norm ? 2 * shape.head_size : 0,
       .keys = {.pieces = shape.kv_heads, .uses = shape.heads / shape.kv_heads},
