@@ -272,6 +272,9 @@ FAULTS = {
         "simpo has a reference": (
             "const bool refers = options.kind != PreferenceKind::simpo;",
             "const bool refers = true;"),
+        "a margin favours the chosen answer": (
+            "const Real x = h - static_cast<Real>(options.margin);",
+            "const Real x = h + static_cast<Real>(options.margin);"),
         "a smoothed loss has the slope of a sharp one": (
             "slope = smoothing * Math::sigmoid(x) - (1 - smoothing) * Math::sigmoid(-x);",
             "slope = -Math::sigmoid(-x);"),

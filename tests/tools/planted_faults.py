@@ -727,6 +727,9 @@ FAULTS = {
         "a pair longer than a row is cut": (
             "piece.tokens == row_length && !of_pairs;",
             "piece.tokens == row_length;"),
+        "the loss of pairs is divided by the number of their tokens": (
+            "  if (has_pairs()) return std::ssize(row(index));\n",
+            ""),
     },
     ("tools/data/samples.cpp", "preference"): {
         "the first token of an answer without a prompt is predicted from the answer before": (
