@@ -41,7 +41,7 @@ FAULTS = {
             "std::size_t open = open_character(held_);",
             "std::size_t open = 0 * open_character(held_);"),
     },
-    ("tools/serve/http_server.cpp", "serve"): {
+    ("tools/http/http_server.cpp", "serve"): {
         "a long body is read": (
             "if (!own.too_long) own.body",
             "own.too_long = false;\n  own.body"),
@@ -97,8 +97,8 @@ FAULTS = {
     },
     ("tools/train/metrics_server.cpp", "metrics_server"): {
         "the server keeps its first text": (
-            "  text_ = std::move(text);\n",
-            "  if (text_.empty()) text_ = std::move(text);\n"),
+            "text_ = std::move(text); }",
+            "if (text_.empty()) text_ = std::move(text); }"),
     },
     ("tools/train/meter.cpp", "metrics"): {
         "the last file is the slowest": (

@@ -20,7 +20,7 @@
 #include "tools/generate/inference.h"
 #include "tools/generate/stop_tokens.h"
 #include "tools/serve/completion_request.h"
-#include "tools/serve/http_server.h"
+#include "tools/http/http_server.h"
 #include "tools/serve/text_batch.h"
 #include "tools/serve/text_exchange.h"
 

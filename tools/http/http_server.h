@@ -30,6 +30,8 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   /// 0: any free port.
   int port = 0;
+  /// The name of the port's setting, for errors.
+  const char* port_setting = "--port";
 };
 
 struct HttpRequest {
@@ -53,8 +55,8 @@ class HttpReply {
   HttpReply(const HttpReply&) = delete;
   HttpReply& operator=(const HttpReply&) = delete;
 
-  /// The whole reply. `json` is its body.
-  void send(int status, const std::string& json);
+  /// The whole reply.
+  void send(int status, const std::string& body, const char* content_type = "application/json");
   /// A stream of server-sent events, each with one line of data (HTML standard, section 9.2).
   void begin_events();
   void send_event(const std::string& data);
@@ -88,6 +90,7 @@ class HttpServer {
   /// Takes the port. Clients wait until run(). Raises Error if the port cannot be had. `handler` runs on
   /// the server's thread and raises nothing.
   HttpServer(const HttpOptions& options, Handler handler);
+  /// Closes all connections.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -99,7 +102,7 @@ class HttpServer {
   /// Calls `handler` on the server's thread for the first SIGINT or SIGTERM. The next one has its old
   /// effect.
   void on_stop_signal(std::function<void(int signal)> handler);
-  /// Serves until finish().
+  /// Serves until finish() or stop(). The calling thread gets no SIGPIPE from then on.
   void run();
 
   // From any thread:
@@ -110,6 +113,8 @@ class HttpServer {
   void stop_accepting();
   /// run() returns when all replies have been sent.
   void finish();
+  /// run() returns at once.
+  void stop();
 
  private:
   friend class HttpReply;
