@@ -206,8 +206,7 @@ void save_adapter(const fs::path& folder, const LanguageModel& model, const Adap
   std::map<std::string, std::string> metadata = {{"format", "pt"}};
   if (options.base == AdapterBase::nf4) metadata[kBase] = enum_name(AdapterBase::nf4);
   write_safetensors(folder / kTensors, infos, metadata, [&](const auto& write) {
-    parameters.visit_whole([&](const Parameter&, const Tensor& whole) { write(whole); },
-                           is_factor);
+    parameters.visit_whole([&](const Parameter&, const Tensor& whole) { write(whole); }, is_factor);
   });
 }
 

@@ -17,8 +17,7 @@ BucketLayout narrowed(BucketLayout bucket, const ShardedParameters::Includes& in
   std::erase_if(bucket.segments, [&](const Segment& segment) {
     for (int p = 0; p < bucket.parameter_count(); ++p) {
       const Range place = bucket.place_of(p);
-      const bool overlaps =
-          place.first < segment.range.end() && segment.range.first < place.end();
+      const bool overlaps = place.first < segment.range.end() && segment.range.first < place.end();
       if (overlaps && includes(bucket.parameters[p])) return false;
     }
     return true;

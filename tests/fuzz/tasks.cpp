@@ -11,8 +11,8 @@ bool accepts(std::string_view input) {
   write_file("lines.jsonl", input);
   const ByteTokenizer bytes;
   bool accepted = false;
-  for (const char* name : {"hellaswag", "arc", "openbookqa", "piqa", "mmlu", "winogrande", "gsm8k",
-                           "generate"}) {
+  for (const char* name :
+       {"hellaswag", "arc", "openbookqa", "piqa", "mmlu", "winogrande", "gsm8k", "generate"}) {
     accepted |= reads([&] {
       const OpenTask task =
           open_task({.task = name, .questions = folder() / "lines.jsonl", .examples = {}});

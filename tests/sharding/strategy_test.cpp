@@ -320,7 +320,8 @@ TEST_CASE("a visit of some whole parameters gathers no other") {
       ToyNet net;
       const std::string trained = net.layers.back().up.name();
       for (const auto& unit : net.units) {
-        for (Parameter& parameter : unit->parameters()) parameter.set_trainable(parameter.name() == trained);
+        for (Parameter& parameter : unit->parameters())
+          parameter.set_trainable(parameter.name() == trained);
       }
       const auto strategy = make_strategy(net.units, options, 3, &world);
       std::map<std::string, std::vector<float>> all, some;

@@ -46,6 +46,16 @@ FAULTS = {
             "if (!own.too_long) own.body",
             "own.too_long = false;\n  own.body"),
     },
+    ("tools/eval/run_task.cpp", "eval_tasks"): {
+        "the gap of a sentence stays empty": (
+            "question_of(prompt + choice, {entry.ending}, tokenizer)",
+            "question_of(prompt + entry.choices[0], {entry.ending}, tokenizer)"),
+    },
+    ("tools/plan/json.cpp", "plan"): {
+        "the groups of a plan have no bytes": (
+            '{"state_bytes", one.state_bytes}',
+            '{"state_bytes", 0}'),
+    },
     ("tools/serve/completion_reply.cpp", "serve"): {
         "the first token of an echo is left out": (
             "  if (first) add(*first, Json(), Json());\n",

@@ -96,10 +96,9 @@ TEST_CASE("the tokens of an answer are trained, and no other") {
       encode_sample({.chosen = {.text = "ab", .answers = {{1, 2}}, .ends_text = true}}, bytes, 7);
   REQUIRE(ended.size() == 3);
   CHECK(static_cast<TokenId>(ended[2]) == with_marks(7, kTrained));
-  for (const SampleText& text : {SampleText{.text = "ab", .answers = {}},
-                                 SampleText{.text = "ab", .answers = {{1, 1}}},
-                                 SampleText{.text = "a", .answers = {{0, 1}}},
-                                 SampleText{.text = "", .answers = {}}}) {
+  for (const SampleText& text :
+       {SampleText{.text = "ab", .answers = {}}, SampleText{.text = "ab", .answers = {{1, 1}}},
+        SampleText{.text = "a", .answers = {{0, 1}}}, SampleText{.text = "", .answers = {}}}) {
     const Sample bad{.chosen = text, .place = "x:3"};
     CHECK_THROWS_WITH(encode_sample(bad, bytes, {}),
                       Catch::StartsWith("x:3: no token of this sample would be trained"));

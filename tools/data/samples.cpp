@@ -162,7 +162,8 @@ std::vector<std::int32_t> encode_text(const SampleText& sample, const Tokenizer&
 
 std::vector<std::int32_t> encode_sample(const Sample& sample, const Tokenizer& tokenizer,
                                         std::optional<std::int32_t> end_of_text) {
-  std::vector<std::int32_t> tokens = encode_text(sample.chosen, tokenizer, end_of_text, sample.place);
+  std::vector<std::int32_t> tokens =
+      encode_text(sample.chosen, tokenizer, end_of_text, sample.place);
   const auto add_mark = [](std::int32_t& token, TokenMarks marks) {
     token = static_cast<std::int32_t>(static_cast<TokenId>(token) | with_marks(0, marks));
   };

@@ -38,7 +38,7 @@ struct SampleText {
 };
 
 struct Sample {
-  /// Of a pair the one with the chosen answer.
+  /// In a pair, the text with the chosen answer.
   SampleText chosen;
   /// A pair has it.
   std::optional<SampleText> rejected = {};

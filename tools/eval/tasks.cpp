@@ -111,9 +111,9 @@ TaskEntry read_winogrande(const JsonEntries& fields) {
   const std::size_t gap = sentence.find('_');
   check(gap != sentence.npos, "{} is {}; expected a gap _", fields.name_of("sentence"),
         excerpt(sentence));
-  TaskEntry entry = with_choices(sentence.substr(0, gap),
-                                 {fields.text("option1"), fields.text("option2")},
-                                 label_of(fields, "answer", 2, /*first=*/1));
+  TaskEntry entry =
+      with_choices(sentence.substr(0, gap), {fields.text("option1"), fields.text("option2")},
+                   label_of(fields, "answer", 2, /*first=*/1));
   const std::string_view behind = std::string_view(sentence).substr(gap + 1);
   entry.ending = stripped(behind, /*left=*/true, /*right=*/true);
   check(!entry.ending.empty(), "{} is {}; expected a text behind the gap",

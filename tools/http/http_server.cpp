@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <system_error>
 #include <utility>
@@ -66,7 +67,11 @@ std::string body_of(evhttp_request* request) {
 std::string path_of(evhttp_request* request) {
   const evhttp_uri* const uri = evhttp_request_get_evhttp_uri(request);
   const char* const path = uri != nullptr ? evhttp_uri_get_path(uri) : nullptr;
-  return path != nullptr ? path : "";
+  if (path == nullptr) return "";
+  std::size_t size = 0;
+  const std::unique_ptr<char, void (*)(void*)> decoded(
+      evhttp_uridecode(path, /*decode_plus=*/0, &size), std::free);
+  return {decoded.get(), size};
 }
 
 using Buffer = std::unique_ptr<evbuffer, void (*)(evbuffer*)>;

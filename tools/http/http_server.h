@@ -37,7 +37,7 @@ struct HttpOptions {
 struct HttpRequest {
   /// GET or POST. Other methods are refused before.
   std::string method;
-  /// Without the query.
+  /// Without the query, and decoded: %2F is "/".
   std::string path;
   std::string body;
   /// The body was longer than HttpServer::kMostBody, and is left out.

@@ -99,12 +99,9 @@ std::string plan_json(const Config& config, const std::vector<int>& ranks,
   Json plans = Json::array(), groups = Json::array();
   for (const PlannedGroup& group : planned_groups(first)) groups.push_back(json_of(group));
   for (const PlanLine& line : lines) plans.push_back(json_of(line));
-  const Json json = {{"program", "plan"},
-                     {"model", describe_model(first.run)},
-                     {"nodes", options.nodes},
-                     {"config", config_entries(first.run.config)},
-                     {"optimizer_groups", groups},
-                     {"plans", plans}};
+  const Json json = {{"program", "plan"},          {"model", describe_model(first.run)},
+                     {"nodes", options.nodes},     {"config", config_entries(first.run.config)},
+                     {"optimizer_groups", groups}, {"plans", plans}};
   return json.dump();
 }
 
