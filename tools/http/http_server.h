@@ -75,8 +75,8 @@ class HttpReply {
   void lose();
 
   HttpServer& server_;
-  evhttp_request* request_;  // null after the end
-  event* close_ = nullptr;   // the client closes the connection
+  evhttp_request* request_;   // null after the end
+  ::event* close_ = nullptr;  // the client closes the connection
   std::function<void()> gone_;
 };
 
@@ -129,7 +129,7 @@ class HttpServer {
   Descriptor wake_;
   std::unique_ptr<event_base, void (*)(event_base*)> base_;
   std::unique_ptr<evhttp, void (*)(evhttp*)> http_;
-  using Event = std::unique_ptr<event, void (*)(event*)>;
+  using Event = std::unique_ptr<::event, void (*)(::event*)>;
   std::vector<Event> signals_;
   Event task_event_;
   evconnlistener* listener_ = nullptr;
