@@ -192,8 +192,9 @@ void load_adapter(const fs::path& folder, const std::vector<Shard>& shards) {
 
 void save_adapter(const fs::path& folder, const LanguageModel& model, const AdapterOptions& options,
                   const fs::path& base, ShardedParameters& parameters) {
+  const auto is_factor = [](const Parameter& parameter) { return parameter.in_adapter(); };
   if (context().rank() != 0) {
-    parameters.visit_whole([](const Parameter&, const Tensor&) {});
+    parameters.visit_whole([](const Parameter&, const Tensor&) {}, is_factor);
     return;
   }
   TensorInfos infos;
@@ -205,9 +206,7 @@ void save_adapter(const fs::path& folder, const LanguageModel& model, const Adap
   std::map<std::string, std::string> metadata = {{"format", "pt"}};
   if (options.base == AdapterBase::nf4) metadata[kBase] = enum_name(AdapterBase::nf4);
   write_safetensors(folder / kTensors, infos, metadata, [&](const auto& write) {
-    parameters.visit_whole([&](const Parameter& parameter, const Tensor& whole) {
-      if (parameter.in_adapter()) write(whole);
-    });
+    parameters.visit_whole([&](const Parameter&, const Tensor& whole) { write(whole); }, is_factor);
   });
 }
 

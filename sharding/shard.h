@@ -52,9 +52,13 @@ class ShardedParameters {
   virtual const std::vector<Shard>& shards() const = 0;
   /// Every parameter of the model.
   virtual std::vector<Parameter> parameters() const = 0;
+  using Visit = std::function<void(const Parameter&, const Tensor&)>;
+  using Includes = std::function<bool(const Parameter&)>;
   /// Gathers one parameter after another in f32, in the order of parameters(), and calls `visit` with
-  /// each. A collective: every rank must call it. The tensor is valid during the call.
-  virtual void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) = 0;
+  /// each that `includes` takes; the others are not gathered. A collective: every rank must call it.
+  /// The tensor is valid during the call.
+  virtual void visit_whole(
+      const Visit& visit, const Includes& includes = [](const Parameter&) { return true; }) = 0;
 };
 
 }  // namespace tessera

@@ -46,8 +46,9 @@ class ParameterGroup {
   /// The group's reduced gradients on this rank; optionally of parameters that tensor ranks share out.
   Tensors gradients(bool divided_only = false) const;
   /// See visit_whole_parameters.
-  void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) {
-    visit_whole_parameters(resources_, experts_, tensors_, visit);
+  void visit_whole(const ShardedParameters::Visit& visit,
+                   const ShardedParameters::Includes& includes) {
+    visit_whole_parameters(resources_, experts_, tensors_, visit, includes);
   }
 
  private:

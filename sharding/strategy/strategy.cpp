@@ -304,7 +304,7 @@ std::vector<ElementRange> Strategy::saved_elements() const {
   return saved;
 }
 
-void Strategy::visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) {
+void Strategy::visit_whole(const Visit& visit, const Includes& includes) {
   auto own = groups_.begin();
   for (const GroupPlan& group : plan_.groups) {
     const auto visit_on_all_stages = [&](const Parameter& parameter, const Tensor& whole) {
@@ -316,11 +316,12 @@ void Strategy::visit_whole(const std::function<void(const Parameter&, const Tens
       visit(parameter, whole);
     };
     if (holds(group)) {
-      (*own++)->visit_whole(visit_on_all_stages);
+      (*own++)->visit_whole(visit_on_all_stages, includes);
       continue;
     }
     for (const BucketLayout& bucket : group.buckets()) {
       for (const Parameter& parameter : bucket.parameters) {
+        if (!includes(parameter)) continue;
         visit_on_all_stages(parameter, Tensor::empty(parameter.shape(), DType::f32));
       }
     }
@@ -329,8 +330,7 @@ void Strategy::visit_whole(const std::function<void(const Parameter&, const Tens
   if (world_ != nullptr) world_->raise_if_aborted();
 }
 
-std::unique_ptr<MatrixExchange> Strategy::make_matrix_exchange(
-    const std::function<bool(const Parameter&)>& includes) {
+std::unique_ptr<MatrixExchange> Strategy::make_matrix_exchange(const Includes& includes) {
   return tessera::make_matrix_exchange(plan_, rank_, communicators_, includes);
 }
 

@@ -61,11 +61,12 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   /// For each of shards(), the elements of its data that this rank saves in a checkpoint. Ranks that
   /// hold the same part each save a share of it.
   std::vector<ElementRange> saved_elements() const;
-  void visit_whole(const std::function<void(const Parameter&, const Tensor&)>& visit) override;
+  void visit_whole(
+      const Visit& visit,
+      const Includes& includes = [](const Parameter&) { return true; }) override;
   /// The exchange of the matrices of these parameters, which the plan lists (ShardingOptions::matrix_dtype). It is
   /// used in update(), and the strategy must outlive it. A collective.
-  std::unique_ptr<MatrixExchange> make_matrix_exchange(
-      const std::function<bool(const Parameter&)>& includes);
+  std::unique_ptr<MatrixExchange> make_matrix_exchange(const Includes& includes);
   /// Bytes that this rank has sent for the rows of experts, which no plan predicts.
   std::int64_t expert_bytes_sent() const;
 

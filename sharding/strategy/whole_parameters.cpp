@@ -1,5 +1,7 @@
 #include "sharding/strategy/whole_parameters.h"
 
+#include <algorithm>
+
 #include "kernels/nf4/op.h"
 #include "runtime/context.h"
 #include "sharding/comm/stream.h"
@@ -10,14 +12,30 @@
 namespace tessera {
 namespace {
 
-/// The buffer of a bucket, gathered from the ranks that share it: f32, or packed.
-Tensor gathered(const GroupResources& resources, int b) {
-  const BucketLayout& bucket = resources.buckets()[b];
+/// A bucket with the segments of included parameters alone. Its buffer ends with the last of them.
+BucketLayout narrowed(BucketLayout bucket, const ShardedParameters::Includes& includes) {
+  std::erase_if(bucket.segments, [&](const Segment& segment) {
+    for (int p = 0; p < bucket.parameter_count(); ++p) {
+      const Range place = bucket.place_of(p);
+      const bool overlaps = place.first < segment.range.end() && segment.range.first < place.end();
+      if (overlaps && includes(bucket.parameters[p])) return false;
+    }
+    return true;
+  });
+  bucket.elements = bucket.segments.empty() ? 0 : bucket.segments.back().range.end();
+  return bucket;
+}
+
+/// The buffer of bucket b's included parameters, gathered from the ranks that share it: f32, or packed.
+Tensor gathered(const GroupResources& resources, int b,
+                const ShardedParameters::Includes& includes) {
+  const BucketLayout bucket = narrowed(resources.buckets()[b], includes);
   const bool packed = resources.group.placement.compute_dtype == DType::u8;
   const Tensor buffer = Tensor::zeros({bucket.elements}, packed ? DType::u8 : DType::f32);
   communication_stream().wait(context().compute_stream().record());
   Copies copies;
   for (int p = 0; p < bucket.parameter_count(); ++p) {
+    if (!includes(bucket.parameters[p])) continue;
     copies.push_back({resources.own_place(b, p, buffer), resources.shard_of(b, p).data});
   }
   queue_copies(std::move(copies));
@@ -37,15 +55,17 @@ Tensor values_of(const Parameter& parameter, const Tensor& held) {
 }  // namespace
 
 void visit_whole_parameters(const GroupResources& resources, Communicator* experts,
-                            Communicator* tensors,
-                            const std::function<void(const Parameter&, const Tensor&)>& visit) {
+                            Communicator* tensors, const ShardedParameters::Visit& visit,
+                            const ShardedParameters::Includes& includes) {
   const bool owns_all = resources.group.placement.layout == Layout::whole;
   const CutSizes& cut = resources.group.cut;
   for (int b = 0; b < resources.group.bucket_count(); ++b) {
     const BucketLayout& bucket = resources.buckets()[b];
-    const Tensor buffer = owns_all ? Tensor() : gathered(resources, b);
+    if (std::ranges::none_of(bucket.parameters, includes)) continue;
+    const Tensor buffer = owns_all ? Tensor() : gathered(resources, b, includes);
     for (int p = 0; p < bucket.parameter_count(); ++p) {
       const Parameter& parameter = bucket.parameters[p];
+      if (!includes(parameter)) continue;
       Tensor held =
           values_of(parameter, owns_all ? resources.shard_of(b, p).data.reshape(bucket.shapes[p])
                                         : window_of(bucket, p, buffer));

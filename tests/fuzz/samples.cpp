@@ -22,7 +22,9 @@ bool accepts(std::string_view input) {
     InputStream lines(folder() / "lines.jsonl");
     reader.read(lines, [&](const Sample& sample) {
       const auto tokens = encode_sample(sample, bytes, 3);
-      require(tokens.size() == sample.text.size() + (sample.ends_text ? 1 : 0),
+      const bool other_ends = sample.rejected && sample.rejected->ends_text;
+      const int ends = int{sample.chosen.ends_text} + int{other_ends};
+      require(tokens.size() == whole_text(sample).size() + static_cast<std::size_t>(ends),
               "every byte is a token");
     });
   });

@@ -61,7 +61,7 @@ def matches():
 
 
 def make_model():
-    texts = [path.read_text() for path in sorted(ROOT.glob("*.jsonl"))]
+    texts = [path.read_text() for path in sorted(ROOT.glob("*.jsonl")) if not path.stem.startswith("winogrande")]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -118,6 +118,8 @@ def entry_of(sample):
         return entry | {"text": sample["resps"][0][0], "extracted": sample["filtered_resps"][0],
                         "exact_match": sample["exact_match"]}
     entry["continuations"] = [continuation for _, continuation in sample["arguments"]]
+    if len({context for context, _ in sample["arguments"]}) > 1:  # choices in the context
+        entry["contexts"] = [context for context, _ in sample["arguments"]]
     entry["log_likelihoods"] = [value for value, _ in sample["filtered_resps"]]
     return entry | {key: sample[key] for key in ("acc", "acc_norm") if key in sample}
 
@@ -148,10 +150,11 @@ def main():
             "openbookqa": local_task(folder, "openbookqa/openbookqa.yaml", "local_openbookqa", "openbookqa"),
             "piqa": local_task(folder, "piqa/piqa.yaml", "local_piqa", "piqa"),
             "mmlu": mmlu(folder),
+            "winogrande": local_task(folder, "winogrande/default.yaml", "local_winogrande", "winogrande"),
             "gsm8k": local_task(folder, "gsm8k/gsm8k.yaml", "local_gsm8k", "gsm8k", generation_kwargs=generation),
         }
         runs = [("hellaswag", 0), ("arc", 0), ("arc", 2), ("openbookqa", 0), ("piqa", 0), ("mmlu", 0), ("mmlu", 2),
-                ("gsm8k", 0), ("gsm8k", 1)]
+                ("winogrande", 0), ("winogrande", 2), ("gsm8k", 0), ("gsm8k", 1)]
         found = [run(model, tokenizer, folder, task, tasks[task], shots) for task, shots in runs]
     versions = {"lm_eval": lm_eval.__version__, "transformers": transformers.__version__, "torch": torch.__version__}
     (ROOT / "expected.json").write_text(json.dumps({"versions": versions, "matches": matches(), "runs": found}, indent=1) + "\n")

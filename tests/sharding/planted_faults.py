@@ -34,6 +34,11 @@ FAULTS = {
             "replicas * (is_divided(group, matrix) ? 1 : plan.tensors);",
             "replicas;"),
     },
+    "sharding/strategy/whole_parameters.cpp": {
+        "a visit of some parameters gathers the others": (
+            "if (overlaps && includes(bucket.parameters[p])) return false;",
+            "if (overlaps) return false;"),
+    },
     "sharding/strategy/matrix_exchange.cpp": {
         "an owner does not wait for the parts": (
             "    wait_for_message();\n    copy_runs(",

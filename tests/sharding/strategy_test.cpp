@@ -313,6 +313,36 @@ TEST_CASE("evaluation between steps uses the new weights and leaves training unc
   }
 }
 
+TEST_CASE("a visit of some whole parameters gathers no other") {
+  for (const auto& [name, options] : all_strategies()) {
+    Findings findings;
+    test::on_ranks(4, [&, options = options](Communicator& world) {
+      ToyNet net;
+      const std::string trained = net.layers.back().up.name();
+      for (const auto& unit : net.units) {
+        for (const Parameter& parameter : unit->parameters())
+          parameter.set_trainable(parameter.name() == trained);
+      }
+      const auto strategy = make_strategy(net.units, options, 3, &world);
+      std::map<std::string, std::vector<float>> all, some;
+      const auto add_to = [](auto& values) {
+        return [&](const Parameter& parameter, const Tensor& whole) {
+          values[parameter.name()] = whole.to_vector<float>();
+        };
+      };
+      strategy->visit_whole(add_to(all));  // waits for the first gathers
+      const std::int64_t before = world.bytes_sent();
+      strategy->visit_whole(add_to(some), [&](const Parameter& p) { return p.name() == trained; });
+      const std::int64_t sent = world.bytes_sent() - before;
+      findings.expect(some.size() == 1 && some[trained] == all[trained], "the values");
+      const std::int64_t most = 3 * 4 * (net.layers.back().up.numel() + 4 * Partition::kAlignment);
+      findings.expect(sent <= most, fmt::format("{} bytes were sent of {}", sent, most));
+    });
+    INFO(name);
+    CHECK(findings.wrong() == std::vector<std::string>{});
+  }
+}
+
 TEST_CASE("a parameter that no rank uses in a step gets a gradient of zero") {
   for (const auto& [name, options] : all_strategies()) {
     Findings findings;

@@ -326,6 +326,17 @@ TEST_CASE("plan: JSON has the page's bytes, and every strategy or its problem") 
     if (name == "fsdp") CHECK(row["memory"] == four["memory"]);
     CHECK(row["mesh"] == (name == "hsdp" ? nlohmann::json("2 x 2") : nlohmann::json()));
   }
+  std::int64_t elements = 0;
+  for (const auto& group : json["optimizer_groups"]) {
+    const std::string line = line_of(page, group["group"]);
+    elements += group["elements"].get<std::int64_t>();
+    for (const char* number : {"tensors", "elements", "state_bytes"}) {
+      CHECK_THAT(line, Contains(" " + group[number].dump() + " "));
+    }
+    CHECK(group["rules"] == nlohmann::json{"adamw"});
+    CHECK(group["state_bytes"] == 8 * group["elements"].get<std::int64_t>());
+  }
+  CHECK(four["memory"]["parameters"]["mean"] == static_cast<double>(elements));
   // Groups of 2 do not divide 3 ranks, and a batch of 12 does not divide among 5.
   CHECK_THAT(json["plans"][1]["problem"].get<std::string>(), Contains("2 does not divide"));
   CHECK(json["plans"][2].contains("problem"));

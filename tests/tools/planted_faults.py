@@ -41,10 +41,20 @@ FAULTS = {
             "std::size_t open = open_character(held_);",
             "std::size_t open = 0 * open_character(held_);"),
     },
-    ("tools/serve/http_server.cpp", "serve"): {
+    ("tools/http/http_server.cpp", "serve"): {
         "a long body is read": (
             "if (!own.too_long) own.body",
             "own.too_long = false;\n  own.body"),
+    },
+    ("tools/eval/run_task.cpp", "eval_tasks"): {
+        "the gap of a sentence stays empty": (
+            "question_of(prompt + choice, {entry.ending}, tokenizer)",
+            "question_of(prompt + entry.choices[0], {entry.ending}, tokenizer)"),
+    },
+    ("tools/plan/json.cpp", "plan"): {
+        "the groups of a plan have no bytes": (
+            '{"state_bytes", one.state_bytes}',
+            '{"state_bytes", 0}'),
     },
     ("tools/serve/completion_reply.cpp", "serve"): {
         "the first token of an echo is left out": (
@@ -97,8 +107,8 @@ FAULTS = {
     },
     ("tools/train/metrics_server.cpp", "metrics_server"): {
         "the server keeps its first text": (
-            "  text_ = std::move(text);\n",
-            "  if (text_.empty()) text_ = std::move(text);\n"),
+            "text_ = std::move(text); }",
+            "if (text_.empty()) text_ = std::move(text); }"),
     },
     ("tools/train/meter.cpp", "metrics"): {
         "the last file is the slowest": (

@@ -84,7 +84,7 @@ std::string marks_in(const fs::path& path) {
 
 TEST_CASE("the tokens of an answer are trained, and no other") {
   const ByteTokenizer bytes;
-  const Sample sample{.text = "abXYcdZ", .answers = {{2, 4}, {6, 7}}, .place = "a"};
+  const Sample sample{.chosen = {.text = "abXYcdZ", .answers = {{2, 4}, {6, 7}}}, .place = "a"};
   const std::vector<std::int32_t> tokens = encode_sample(sample, bytes, {});
   std::string marks;
   for (const std::int32_t token : tokens) {
@@ -93,13 +93,13 @@ TEST_CASE("the tokens of an answer are trained, and no other") {
   CHECK(marks == "2011001");
   CHECK(text_of(tokens, bytes, false) == "abcd");
   const auto ended =
-      encode_sample({.text = "ab", .answers = {{1, 2}}, .ends_text = true, .place = "a"}, bytes, 7);
+      encode_sample({.chosen = {.text = "ab", .answers = {{1, 2}}, .ends_text = true}}, bytes, 7);
   REQUIRE(ended.size() == 3);
   CHECK(static_cast<TokenId>(ended[2]) == with_marks(7, kTrained));
-  for (const Sample& bad : {Sample{.text = "ab", .answers = {}, .place = "x:3"},
-                            Sample{.text = "ab", .answers = {{1, 1}}, .place = "x:3"},
-                            Sample{.text = "a", .answers = {{0, 1}}, .place = "x:3"},
-                            Sample{.text = "", .answers = {}, .place = "x:3"}}) {
+  for (const SampleText& text :
+       {SampleText{.text = "ab", .answers = {}}, SampleText{.text = "ab", .answers = {{1, 1}}},
+        SampleText{.text = "a", .answers = {{0, 1}}}, SampleText{.text = "", .answers = {}}}) {
+    const Sample bad{.chosen = text, .place = "x:3"};
     CHECK_THROWS_WITH(encode_sample(bad, bytes, {}),
                       Catch::StartsWith("x:3: no token of this sample would be trained"));
   }
@@ -127,8 +127,8 @@ TEST_CASE("the answers of a conversation are the trained text, by every tokenize
     CHECK(sample.place == (folder / "a.jsonl").string() + ":1");
     const std::string trained = text_of(encode_sample(sample, *tokens_of, {}), *tokens_of, true);
     std::string expected;
-    for (const auto& [begin, last] : sample.answers) {
-      expected += sample.text.substr(begin, last - begin);
+    for (const auto& [begin, last] : sample.chosen.answers) {
+      expected += sample.chosen.text.substr(begin, last - begin);
     }
     CHECK_THAT(expected, Contains("Four, 4." + end) && Catch::EndsWith("Six" + end));
     CHECK_THAT(trained, Contains("Four, 4.") && Contains("Six") && !Contains("2 + 2") &&

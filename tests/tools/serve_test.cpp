@@ -139,7 +139,7 @@ TEST_CASE("a chat's answer is that of generate --chat, whole or in a stream") {
   const json parts = {{{"type", "text"}, {"text", "Hel"}}, {{"type", "text"}, {"text", "lo"}}};
   json request = {
       {"messages",
-       {{{"role", "system"}, {"content", "Be brief."}}, {{"role", "user"}, {"content", parts}}}},
+       {{{"role", "developer"}, {"content", "Be brief."}}, {{"role", "user"}, {"content", parts}}}},
       {"max_completion_tokens", 10},
       {"seed", 3},
       {"logprobs", true},
@@ -321,6 +321,10 @@ TEST_CASE("a bad request gets one error that says the mistake, and the server go
   CHECK(ok(served.complete(absent))["choices"].size() == 1);
   CHECK(ok(served.ask("GET", "/health", ""))["status"] == "ok");
   CHECK(ok(served.ask("GET", "/v1/models?x=1", ""))["data"][0]["id"] == model.string());
+  std::string name = model.string();
+  for (std::size_t at; (at = name.find('/')) != name.npos;) name.replace(at, 1, "%2F");
+  CHECK(ok(served.ask("GET", "/v1/models/" + name, ""))["id"] == model.string());
+  CHECK(served.ask("GET", "/v1/models/%ff", "").status == 404);
 }
 
 TEST_CASE("a request beyond the queue is refused, and those before it are answered") {
@@ -416,7 +420,7 @@ TEST_CASE("an address that cannot be had is one error") {
   const Server first(options);
   CHECK(first.http().is_loopback());
   options.port = first.http().port();
-  CHECK_THROWS_WITH(Server(options), Contains("Address already in use; choose another --port"));
+  CHECK_THROWS_WITH(Server(options), Contains("Address already in use; choose another port"));
   options.port = 70000;
   CHECK_THROWS_WITH(Server(options), Contains("--port 70000: expected 0 to 65535"));
   options.port = 0;

@@ -84,7 +84,7 @@ void DocumentEncoder::encode(Part& part) const {
   } catch (const Error& error) {
     part.problem = error.what();
   }
-  part.sample->text = {};
+  part.sample->chosen = {};
   part.sample->rejected = {};
 }
 

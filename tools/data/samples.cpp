@@ -22,7 +22,7 @@ std::vector<ChatMessage> messages_of(const JsonEntries& sample, const char* key)
   return messages;
 }
 
-Sample completed(const std::string& prompt, const std::string& completion) {
+SampleText completed(const std::string& prompt, const std::string& completion) {
   return {.text = prompt + completion,
           .answers = {{prompt.size(), prompt.size() + completion.size()}},
           .ends_text = !completion.empty()};
@@ -65,9 +65,10 @@ void SampleReader::read(InputStream& file, const std::function<void(Sample)>& ta
     Sample sample;
     try {
       sample = sample_of(line);
-      check(pairs_.value_or(!sample.rejected.empty()) == !sample.rejected.empty(),
+      const bool pair = sample.rejected.has_value();
+      check(pairs_.value_or(pair) == pair,
             "pairs of answers and other samples cannot be mixed; prepare them in two folders");
-      pairs_ = !sample.rejected.empty();
+      pairs_ = pair;
     } catch (const Error& error) {
       fail("{}: {}", place, error.what());
     }
@@ -80,24 +81,20 @@ void SampleReader::read(InputStream& file, const std::function<void(Sample)>& ta
 Sample SampleReader::sample_of(const json& line) {
   const JsonEntries entries(line);
   if (line.contains("chosen") || line.contains("rejected")) return pair_of(line);
-  if (line.contains("messages")) return chat_of(messages_of(entries, "messages"));
+  if (line.contains("messages")) return {.chosen = chat_of(messages_of(entries, "messages"))};
   check(
       line.contains("prompt") || line.contains("completion"),
       "a sample for fine-tuning has messages, prompt and completion, or chosen and rejected; this "
       "one has none of them");
-  return completed(entries.text("prompt"), entries.text("completion"));
+  return {.chosen = completed(entries.text("prompt"), entries.text("completion"))};
 }
 
 Sample SampleReader::pair_of(const json& line) {
   const JsonEntries entries(line);
-  const auto pair = [](Sample chosen, Sample rejected) {
-    chosen.rejected.push_back(std::move(rejected));
-    return chosen;
-  };
   if (line.contains("chosen") && line["chosen"].is_string()) {
     const std::string prompt = entries.text("prompt");
-    return pair(completed(prompt, entries.text("chosen")),
-                completed(prompt, entries.text("rejected")));
+    return {.chosen = completed(prompt, entries.text("chosen")),
+            .rejected = completed(prompt, entries.text("rejected"))};
   }
   std::vector<ChatMessage> prompt;
   if (line.contains("prompt")) prompt = messages_of(entries, "prompt");
@@ -108,10 +105,10 @@ Sample SampleReader::pair_of(const json& line) {
   };
   const auto chosen = continued("chosen"), rejected = continued("rejected");
   const std::size_t shared = prompt.empty() ? shared_messages(chosen, rejected) : prompt.size();
-  return pair(chat_of(chosen, shared), chat_of(rejected, shared));
+  return {.chosen = chat_of(chosen, shared), .rejected = chat_of(rejected, shared)};
 }
 
-Sample SampleReader::chat_of(const std::vector<ChatMessage>& messages, std::size_t shared) {
+SampleText SampleReader::chat_of(const std::vector<ChatMessage>& messages, std::size_t shared) {
   if (!template_) {
     check(fs::is_directory(tokenizer_),
           "messages need a tokenizer with a chat template, and '{}' has none", tokenizer_);
@@ -126,15 +123,13 @@ Sample SampleReader::chat_of(const std::vector<ChatMessage>& messages, std::size
 }
 
 std::string whole_text(const Sample& sample) {
-  std::string text = sample.text;
-  for (const Sample& rejected : sample.rejected) text += rejected.text;
-  return text;
+  return sample.chosen.text + (sample.rejected ? sample.rejected->text : "");
 }
 
 namespace {
 
 /// The tokens of one text with marks, but for that of its beginning.
-std::vector<std::int32_t> encode_text(const Sample& sample, const Tokenizer& tokenizer,
+std::vector<std::int32_t> encode_text(const SampleText& sample, const Tokenizer& tokenizer,
                                       std::optional<std::int32_t> end_of_text,
                                       const std::string& place) {
   std::vector<std::int32_t> tokens = tokenizer.encode(sample.text);
@@ -167,7 +162,8 @@ std::vector<std::int32_t> encode_text(const Sample& sample, const Tokenizer& tok
 
 std::vector<std::int32_t> encode_sample(const Sample& sample, const Tokenizer& tokenizer,
                                         std::optional<std::int32_t> end_of_text) {
-  std::vector<std::int32_t> tokens = encode_text(sample, tokenizer, end_of_text, sample.place);
+  std::vector<std::int32_t> tokens =
+      encode_text(sample.chosen, tokenizer, end_of_text, sample.place);
   const auto add_mark = [](std::int32_t& token, TokenMarks marks) {
     token = static_cast<std::int32_t>(static_cast<TokenId>(token) | with_marks(0, marks));
   };
@@ -176,13 +172,15 @@ std::vector<std::int32_t> encode_sample(const Sample& sample, const Tokenizer& t
     token = static_cast<std::int32_t>(without_marks(static_cast<TokenId>(token)));
     add_mark(token, marks);
   };
-  sample.rejected.empty() ? add_mark(tokens.front(), kBegins)
-                          : begin_answer(tokens.front(), kBegins);
-  for (const Sample& rejected : sample.rejected) {
-    std::vector<std::int32_t> own = encode_text(rejected, tokenizer, end_of_text, sample.place);
-    begin_answer(own.front(), kBegins | kRejected);
-    tokens.insert(tokens.end(), own.begin(), own.end());
+  if (!sample.rejected) {
+    add_mark(tokens.front(), kBegins);
+    return tokens;
   }
+  begin_answer(tokens.front(), kBegins);
+  std::vector<std::int32_t> other =
+      encode_text(*sample.rejected, tokenizer, end_of_text, sample.place);
+  begin_answer(other.front(), kBegins | kRejected);
+  tokens.insert(tokens.end(), other.begin(), other.end());
   return tokens;
 }
 

@@ -29,16 +29,21 @@ namespace tessera {
 inline const std::vector<std::string> kSampleKeys = {"messages", "prompt", "completion", "chosen",
                                                      "rejected"};
 
-struct Sample {
+struct SampleText {
   std::string text;
   /// The bytes of the text that are trained.
   std::vector<RenderedChat::Span> answers;
   /// Whether the end-of-text token follows, as a part of the answer.
   bool ends_text = false;
+};
+
+struct Sample {
+  /// In a pair, the text with the chosen answer.
+  SampleText chosen;
+  /// A pair has it.
+  std::optional<SampleText> rejected = {};
   /// "data.jsonl:12", for messages.
   std::string place = {};
-  /// A pair's rejected answer; this sample is then the chosen one.
-  std::vector<Sample> rejected = {};
 };
 
 /// Whether a document has the form of a sample.
@@ -58,7 +63,7 @@ class SampleReader {
   Sample sample_of(const nlohmann::json& line);
   Sample pair_of(const nlohmann::json& line);
   /// The answers behind the first `shared` messages are trained.
-  Sample chat_of(const std::vector<ChatMessage>& messages, std::size_t shared = 0);
+  SampleText chat_of(const std::vector<ChatMessage>& messages, std::size_t shared = 0);
 
   std::string tokenizer_;
   std::optional<ChatTemplate> template_;

@@ -38,16 +38,32 @@ double characters(const std::string& text) {
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
+Question question_of(const std::string& prompt, const std::vector<std::string>& endings,
+                     const Tokenizer& tokenizer) {
+  const std::string_view context = stripped(prompt, /*left=*/false, /*right=*/true);
+  Question question = {.context = tokens_of(tokenizer, context), .endings = {}};
+  check(!question.context.empty(), "the question {} has no token", excerpt(prompt));
+  const auto before = static_cast<std::ptrdiff_t>(question.context.size());
+  for (const std::string& ending : endings) {
+    const std::vector<std::int32_t> both = tokens_of(tokenizer, prompt + " " + ending);
+    check(both.size() > question.context.size(), "the choice {} has no token", excerpt(ending));
+    question.endings.emplace_back(both.begin() + before, both.end());
+  }
+  return question;
+}
+
 void choose(LanguageModel& model, const OpenTask& task, const Tokenizer& tokenizer,
             TaskResult& result) {
   for (std::size_t i = 0; i < task.entries.size(); ++i) {
     const TaskEntry& entry = task.entries[i];
     TaskSample& sample = result.samples[i];
     sample.choices = entry.choices;
-    const Question question = encoded(task.prompts[i], entry.choices, tokenizer);
-    check_ids(question.context, model.shape().vocab_size);
-    for (const auto& ending : question.endings) check_ids(ending, model.shape().vocab_size);
-    sample.log_likelihoods = log_likelihoods(model, question);
+    for (const Question& question : encoded(task.prompts[i], entry, tokenizer)) {
+      check_ids(question.context, model.shape().vocab_size);
+      for (const auto& ending : question.endings) check_ids(ending, model.shape().vocab_size);
+      const std::vector<double> found = log_likelihoods(model, question);
+      sample.log_likelihoods.insert(sample.log_likelihoods.end(), found.begin(), found.end());
+    }
     const auto score = [&](const std::vector<double>& lengths) {
       const bool right = likeliest(sample.log_likelihoods, lengths) == entry.label;
       sample.scores.push_back(right ? 1.0 : 0.0);
@@ -93,7 +109,7 @@ void write(LanguageModel& model, const OpenTask& task, const Tokenizer& tokenize
                     .batch = task.options.batch,
                     .stop = stop,
                     .choices = std::min(tokenizer.vocab_size(), model.shape().vocab_size)},
-                   {.ends = add});
+                   {.token = add});
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     TaskSample& sample = result.samples[i];
     sample.text = text_until(repaired_utf8(sample.text + streams[i]->finish()), task.match.until);
@@ -123,18 +139,14 @@ OpenTask open_task(const TaskOptions& options) {
   return opened;
 }
 
-Question encoded(const std::string& prompt, const std::vector<std::string>& choices,
-                 const Tokenizer& tokenizer) {
-  const std::string_view context = stripped(prompt, /*left=*/false, /*right=*/true);
-  Question question = {.context = tokens_of(tokenizer, context), .endings = {}};
-  check(!question.context.empty(), "the question {} has no token", excerpt(prompt));
-  const auto before = static_cast<std::ptrdiff_t>(question.context.size());
-  for (const std::string& choice : choices) {
-    const std::vector<std::int32_t> both = tokens_of(tokenizer, prompt + " " + choice);
-    check(both.size() > question.context.size(), "the choice {} has no token", excerpt(choice));
-    question.endings.emplace_back(both.begin() + before, both.end());
+std::vector<Question> encoded(const std::string& prompt, const TaskEntry& entry,
+                              const Tokenizer& tokenizer) {
+  if (entry.ending.empty()) return {question_of(prompt, entry.choices, tokenizer)};
+  std::vector<Question> questions;
+  for (const std::string& choice : entry.choices) {
+    questions.push_back(question_of(prompt + choice, {entry.ending}, tokenizer));
   }
-  return question;
+  return questions;
 }
 
 TaskResult run_task(LanguageModel& model, const OpenTask& task, const Tokenizer& tokenizer,

@@ -42,9 +42,10 @@ OpenTask open_task(const TaskOptions& options);
 
 /// A prompt and one choice each behind a space, as lm-eval encodes them: white space at the end of the prompt
 /// belongs to the ending, and an ending is the tokens of both behind the prompt's. Raises Error if
-/// nothing follows.
-Question encoded(const std::string& prompt, const std::vector<std::string>& choices,
-                 const Tokenizer& tokenizer);
+/// nothing follows. An entry with an ending has as many questions as choices: the choice directly behind the
+/// prompt, and the ending. Otherwise there is one question.
+std::vector<Question> encoded(const std::string& prompt, const TaskEntry& entry,
+                              const Tokenizer& tokenizer);
 
 /// A collective of all ranks that share the model's weights, with the same result on each. An answer is
 /// written greedily, until one of `stop` or of the rules' texts, from the last tokens of a long prompt.

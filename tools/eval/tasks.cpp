@@ -36,14 +36,15 @@ TaskEntry with_choices(std::string question, std::vector<std::string> choices, s
           .answer = answer};
 }
 
-/// A number below `choices`, perhaps as text.
-std::size_t label_of(const JsonEntries& fields, const char* key, std::size_t choices) {
+/// A number from `first` on, perhaps as text, of one of the choices.
+std::size_t label_of(const JsonEntries& fields, const char* key, std::size_t choices,
+                     std::size_t first = 0) {
   const nlohmann::json& value = fields.at(key);
   for (std::size_t label = 0; label < choices; ++label) {
-    if (value == label || value == std::to_string(label)) return label;
+    if (value == first + label || value == std::to_string(first + label)) return label;
   }
-  fail("{} is {}; expected a number from 0 to {}", fields.name_of(key), excerpt(value.dump()),
-       choices - 1);
+  fail("{} is {}; expected a number from {} to {}", fields.name_of(key), excerpt(value.dump()),
+       first, first + choices - 1);
 }
 
 /// choices: {text, label}, and answerKey, which is one of the labels.
@@ -105,6 +106,21 @@ TaskEntry read_mmlu(const JsonEntries& fields) {
   return entry;
 }
 
+TaskEntry read_winogrande(const JsonEntries& fields) {
+  const std::string sentence = fields.text("sentence");
+  const std::size_t gap = sentence.find('_');
+  check(gap != sentence.npos, "{} is {}; expected a gap _", fields.name_of("sentence"),
+        excerpt(sentence));
+  TaskEntry entry =
+      with_choices(sentence.substr(0, gap), {fields.text("option1"), fields.text("option2")},
+                   label_of(fields, "answer", 2, /*first=*/1));
+  const std::string_view behind = std::string_view(sentence).substr(gap + 1);
+  entry.ending = stripped(behind, /*left=*/true, /*right=*/true);
+  check(!entry.ending.empty(), "{} is {}; expected a text behind the gap",
+        fields.name_of("sentence"), excerpt(sentence));
+  return entry;
+}
+
 TaskEntry read_gsm8k(const JsonEntries& fields) {
   return {.question = "Question: " + fields.text("question") + "\nAnswer:",
           .answer = fields.text("answer")};
@@ -120,6 +136,7 @@ const std::array kTasks = {
     Task{.name = "openbookqa", .read = read_openbookqa, .normalizes = true},
     Task{.name = "piqa", .read = read_piqa, .normalizes = true},
     Task{.name = "mmlu", .read = read_mmlu},
+    Task{.name = "winogrande", .read = read_winogrande},
     Task{.name = "gsm8k",
          .read = read_gsm8k,
          .match = {.until = {"Question:", "</s>", "<|im_end|>"},
@@ -128,6 +145,12 @@ const std::array kTasks = {
                    .ignore_case = true}},
     Task{.name = "generate", .read = read_generate},
 };
+
+/// An example: its question with the answer.
+std::string solved(const TaskEntry& entry) {
+  if (entry.ending.empty()) return entry.question + " " + entry.answer;
+  return entry.question + entry.answer + " " + entry.ending;
+}
 
 }  // namespace
 
@@ -159,7 +182,7 @@ std::string prompt_of(const TaskEntry& entry, const std::vector<TaskEntry>& exam
   for (const TaskEntry& example : examples) {
     if (found == shots) break;
     if (example.group != entry.group) continue;
-    prompt += example.question + " " + example.answer + "\n\n";
+    prompt += solved(example) + "\n\n";
     ++found;
   }
   check(found == shots, "--shots {}: there {} {} example{}{}", shots, found == 1 ? "is" : "are",

@@ -6,12 +6,15 @@
 //   openbookqa   question_stem, choices: {text, label}, answerKey acc, acc_norm
 //   piqa         goal, sol1, sol2, label                          acc, acc_norm
 //   mmlu         question, subject, choices, answer (from 0)      acc, also of each subject
+//   winogrande   sentence, option1, option2, answer (from 1)      acc
 //   gsm8k        question, answer                                 exact_match
 //   generate     prompt, answer                                   exact_match
 //
 // Prompts, separators and scores are those of lm-eval 0.4.13: of its task files hellaswag, arc_easy (as
-// arc_challenge), openbookqa and piqa in version 1.0, mmlu in version 1.0 of its template, and gsm8k's
-// strict-match in version 3.0. Examples are the first of their file, as its sampler `first_n` takes them.
+// arc_challenge), openbookqa, piqa and winogrande in version 1.0, mmlu in version 1.0 of its template, and
+// gsm8k's strict-match in version 3.0. Examples are the first of their file, as its sampler `first_n` takes
+// them. The options of winogrande fill the gap `_` of the sentence, and the text behind the gap is scored: the
+// partial evaluation of Trinh and Le (2018).
 #pragma once
 
 #include <filesystem>
@@ -28,9 +31,11 @@ struct TaskEntry {
   std::string question;
   /// Empty: the model writes the answer.
   std::vector<std::string> choices = {};
+  /// The text behind any of the choices. If it is not empty, a choice belongs to the question and this is scored.
+  std::string ending = {};
   /// The number of the right choice.
   std::size_t label = 0;
-  /// The text that follows a question of an example.
+  /// The right choice, or the text that the model should write.
   std::string answer;
   /// MMLU's subject, and the line before all of its questions.
   std::string group = {}, description = {};

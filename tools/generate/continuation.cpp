@@ -43,8 +43,7 @@ void continue_together(LanguageModel& model, std::span<const std::vector<std::in
     std::int64_t row = 0;
     for (const std::size_t i : growing) {
       const auto token = texts[i].add(logits.slice(row, row + 1));
-      if (token && calls.token) calls.token(first + i, *token);
-      if (token && calls.ends && calls.ends(first + i, *token)) texts[i].end();
+      if (token && calls.token && calls.token(first + i, *token)) texts[i].end();
       if (texts[i].finished()) finish(i);
       ++row;
     }

@@ -38,10 +38,8 @@ struct Generated {
 
 /// Calls of continue_prompts, each with the number of the prompt. They may be empty.
 struct ContinueCalls {
-  /// A new token that is no stop token.
-  std::function<void(std::size_t, std::int32_t)> token = {};
-  /// The same, and whether the text ends with it.
-  std::function<bool(std::size_t, std::int32_t)> ends = {};
+  /// A new token that is no stop token; returns whether the text ends with it.
+  std::function<bool(std::size_t, std::int32_t)> token = {};
   std::function<void(std::size_t)> finished = {};
 };
 

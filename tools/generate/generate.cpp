@@ -135,7 +135,10 @@ std::vector<Generated> generate(const GenerateOptions& options,
     if (job.tokenizer && first_rank) output.emplace(job, write);
     ContinueCalls calls;
     if (output) {
-      calls.token = [&](std::size_t i, std::int32_t token) { output->push(i, token); };
+      calls.token = [&](std::size_t i, std::int32_t token) {
+        output->push(i, token);
+        return false;
+      };
       calls.finished = [&](std::size_t i) { output->finish(i); };
     }
     with_inference_advice(inference, less_work(job), [&] {

@@ -3,6 +3,7 @@
 
 #include "tools/config/parse.h"
 #include "tools/plan/figures.h"
+#include "tools/plan/optimizer_groups.h"
 #include "tools/plan/plan.h"
 #include "tools/train/resolve_ranks.h"
 
@@ -62,6 +63,18 @@ Json json_of(const PlannedStrategy& one) {
           {"bytes_leaving_node", p.leaves_node ? leaves() : Json()}};
 }
 
+Json json_of(const PlannedGroup& one) {
+  const bool frozen = one.group.frozen;
+  return {{"group", one.group.match},
+          {"frozen", frozen},
+          {"rules", one.rules},
+          {"tensors", one.tensors},
+          {"elements", one.elements},
+          {"state_bytes", one.state_bytes},
+          {"learning_rate", frozen ? Json() : Json(one.group.settings.learning_rate)},
+          {"weight_decay", frozen ? Json() : Json(one.weight_decay)}};
+}
+
 Json json_of(const PlanLine& line) {
   if (!line.figures) return {{"ranks", line.ranks}, {"problem", line.problem}};
   const ResolvedConfig& run = line.figures->run;
@@ -82,14 +95,13 @@ Json json_of(const PlanLine& line) {
 std::string plan_json(const Config& config, const std::vector<int>& ranks,
                       const PlanOptions& options) {
   const std::vector<PlanLine> lines = plan_lines(config, ranks, options);
-  const ResolvedConfig& run = first_figures(lines).run;
-  Json plans = Json::array();
+  const PlanFigures& first = first_figures(lines);
+  Json plans = Json::array(), groups = Json::array();
+  for (const PlannedGroup& group : planned_groups(first)) groups.push_back(json_of(group));
   for (const PlanLine& line : lines) plans.push_back(json_of(line));
-  const Json json = {{"program", "plan"},
-                     {"model", describe_model(run)},
-                     {"nodes", options.nodes},
-                     {"config", config_entries(run.config)},
-                     {"plans", plans}};
+  const Json json = {{"program", "plan"},          {"model", describe_model(first.run)},
+                     {"nodes", options.nodes},     {"config", config_entries(first.run.config)},
+                     {"optimizer_groups", groups}, {"plans", plans}};
   return json.dump();
 }
 

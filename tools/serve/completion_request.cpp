@@ -69,7 +69,9 @@ std::vector<ChatMessage> messages_of(RequestFields& fields) {
   std::vector<ChatMessage> result;
   for (const json& one : *messages) {
     RequestFields message(one, "a message");
-    result.push_back({.role = message.text("role"), .content = content_of(message)});
+    const std::string role = message.text("role");  // OpenAI's newer name of a system is developer
+    result.push_back(
+        {.role = role == "developer" ? "system" : role, .content = content_of(message)});
     message.ignore("name");
     message.finish();
   }

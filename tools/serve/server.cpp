@@ -86,7 +86,8 @@ void Server::handle(const HttpRequest& request, const Reply& reply) {
 void Server::route(const HttpRequest& request, const Reply& reply) {
   const bool completes = request.path == "/v1/completions";
   const bool chats = request.path == "/v1/chat/completions";
-  const bool lists = request.path == "/health" || request.path == "/v1/models";
+  const bool describes = request.path == "/v1/models/" + options_.model.string();
+  const bool lists = request.path == "/health" || request.path == "/v1/models" || describes;
   if (!completes && !chats && !lists) {
     throw ApiError(404, fmt::format("there is no {}", excerpt(request.path)), "unknown_url");
   }
@@ -98,7 +99,7 @@ void Server::route(const HttpRequest& request, const Reply& reply) {
     throw ApiError(413, fmt::format("the body is longer than {} bytes", HttpServer::kMostBody));
   }
   if (lists) {
-    reply->send(200, request.path == "/health" ? health_json() : models_json());
+    reply->send(200, request.path == "/health" ? health_json() : models_json(describes));
   } else {
     complete(request.body, chats, reply);
   }
@@ -114,13 +115,13 @@ std::string Server::health_json() const {
       .dump();
 }
 
-std::string Server::models_json() const {
+std::string Server::models_json(bool one) const {
   const Json model = {{"id", options_.model.string()},
                       {"object", "model"},
                       {"created", created_},
                       {"owned_by", "tessera"},
                       {"max_model_len", context_}};
-  return Json{{"object", "list"}, {"data", Json::array({model})}}.dump();
+  return (one ? model : Json{{"object", "list"}, {"data", Json::array({model})}}).dump();
 }
 
 void Server::complete(const std::string& body, bool chat, const Reply& reply) {

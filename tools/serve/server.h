@@ -1,7 +1,7 @@
 // A server of one model, with OpenAI's API.
 //
 //   GET  /health               the texts that run and wait
-//   GET  /v1/models            the model
+//   GET  /v1/models            the model; also by its name behind a slash
 //   POST /v1/completions       continues prompts
 //   POST /v1/chat/completions  answers a conversation
 //
@@ -19,8 +19,8 @@
 #include "models/tokenizers/tokenizer.h"
 #include "tools/generate/inference.h"
 #include "tools/generate/stop_tokens.h"
+#include "tools/http/http_server.h"
 #include "tools/serve/completion_request.h"
-#include "tools/serve/http_server.h"
 #include "tools/serve/text_batch.h"
 #include "tools/serve/text_exchange.h"
 
@@ -61,7 +61,8 @@ class Server {
   void handle(const HttpRequest& request, const Reply& reply);
   void route(const HttpRequest& request, const Reply& reply);
   std::string health_json() const;
-  std::string models_json() const;
+  /// The list of models, or the one in it.
+  std::string models_json(bool one) const;
   void complete(const std::string& body, bool chat, const Reply& reply);
   /// Raises ApiError of status 404 if the request names another model.
   void check_model(const CompletionRequest& request) const;

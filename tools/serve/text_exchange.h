@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "tools/http/http_server.h"
 #include "tools/serve/completion_reply.h"
 #include "tools/serve/completion_request.h"
-#include "tools/serve/http_server.h"
 
 namespace tessera {
 

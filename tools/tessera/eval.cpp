@@ -55,7 +55,7 @@ void add_task_options(Command& command, Options& options) {
   command
       .option("--task", options.questions,
               "A task and a file of its questions in JSON lines: hellaswag, arc, openbookqa, piqa, "
-              "mmlu, gsm8k or generate")
+              "mmlu, winogrande, gsm8k or generate")
       .one_argument()
       .type("TASK=FILE");
   command.option("--examples", options.examples, "A task's file of examples for --shots")

@@ -41,9 +41,8 @@ bool finish_connecting(int socket) {
 
 }  // namespace
 
-int listen_on(int port, const char* variable, Reach reach) {
-  const bool any = reach == Reach::any_machine;
-  const int listener = any ? ::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) : -1;
+int listen_on(int port, const char* variable) {
+  const int listener = ::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   const bool has_ipv6 = listener >= 0;
   const int socket =
       has_ipv6 ? listener : ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -55,7 +54,6 @@ int listen_on(int port, const char* variable, Reach reach) {
   sockaddr_in four{};
   four.sin_family = AF_INET;
   four.sin_port = htons(static_cast<std::uint16_t>(port));
-  if (!any) four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (has_ipv6) set(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0);
   const auto* const address =
       has_ipv6 ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);

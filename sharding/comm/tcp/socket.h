@@ -8,12 +8,9 @@
 
 namespace tessera::tcp {
 
-/// Who may connect: programs of any machine, or of this one, on 127.0.0.1.
-enum class Reach { any_machine, this_machine };
-
-/// The listening socket of a port. Raises Error with `variable` in the message
-/// if the port cannot be had.
-int listen_on(int port, const char* variable, Reach reach = Reach::any_machine);
+/// The listening socket of a port, on all addresses of this machine. Raises
+/// Error with `variable` in the message if the port cannot be had.
+int listen_on(int port, const char* variable);
 
 /// A new connection of a listening socket, or -1 if no client waits. It does not block.
 int accept_from(int listener);

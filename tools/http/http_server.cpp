@@ -1,4 +1,4 @@
-#include "tools/serve/http_server.h"
+#include "tools/http/http_server.h"
 
 #include <arpa/inet.h>
 #include <event2/buffer.h>
@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <system_error>
 #include <utility>
@@ -66,7 +67,11 @@ std::string body_of(evhttp_request* request) {
 std::string path_of(evhttp_request* request) {
   const evhttp_uri* const uri = evhttp_request_get_evhttp_uri(request);
   const char* const path = uri != nullptr ? evhttp_uri_get_path(uri) : nullptr;
-  return path != nullptr ? path : "";
+  if (path == nullptr) return "";
+  std::size_t size = 0;
+  const std::unique_ptr<char, void (*)(void*)> decoded(
+      evhttp_uridecode(path, /*decode_plus=*/0, &size), std::free);
+  return {decoded.get(), size};
 }
 
 using Buffer = std::unique_ptr<evbuffer, void (*)(evbuffer*)>;
@@ -155,10 +160,10 @@ evhttp_request* HttpReply::release() {
   return std::exchange(request_, nullptr);
 }
 
-void HttpReply::send(int status, const std::string& json) {
+void HttpReply::send(int status, const std::string& body, const char* content_type) {
   if (request_ == nullptr) return;
-  add_header(request_, "Content-Type", "application/json");
-  evhttp_send_reply(release(), status, nullptr, buffer_of(json).get());
+  add_header(request_, "Content-Type", content_type);
+  evhttp_send_reply(release(), status, nullptr, buffer_of(body).get());
 }
 
 void HttpReply::begin_events() {
@@ -206,10 +211,13 @@ HttpServer::HttpServer(const HttpOptions& options, Handler handler)
   event_add(task_event_.get(), nullptr);
 }
 
-HttpServer::~HttpServer() = default;
+HttpServer::~HttpServer() {
+  http_.reset();  // its connections tell replies_
+}
 
 void HttpServer::listen(const HttpOptions& options) {
-  check(options.port >= 0 && options.port < 65536, "--port {}: expected 0 to 65535", options.port);
+  check(options.port >= 0 && options.port < 65536, "{} {}: expected 0 to 65535",
+        options.port_setting, options.port);
   sockaddr_storage address = address_of(options);
   socklen_t size = address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   auto* const any = reinterpret_cast<sockaddr*>(&address);
@@ -217,8 +225,8 @@ void HttpServer::listen(const HttpOptions& options) {
       LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_DISABLED;
   listener_ = evconnlistener_new_bind(base_.get(), nullptr, nullptr, kFlags, /*backlog=*/1024, any,
                                       static_cast<int>(size));
-  check(listener_ != nullptr, "cannot listen on {} port {}: {}; choose another --port",
-        options.host, options.port, std::generic_category().message(errno));
+  check(listener_ != nullptr, "{} {} cannot be used on {}: {}; choose another port",
+        options.port_setting, options.port, options.host, std::generic_category().message(errno));
   bound_ = evhttp_bind_listener(http_.get(), listener_);
   evconnlistener_set_error_cb(listener_, Callbacks::accept_failed);
   ::getsockname(evconnlistener_get_fd(listener_), any, &size);
@@ -235,6 +243,10 @@ void HttpServer::on_stop_signal(std::function<void(int)> handler) {
 }
 
 void HttpServer::run() {
+  sigset_t pipe;  // a client may close its end at any time
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
   evconnlistener_enable(listener_);
   event_base_dispatch(base_.get());
 }
@@ -271,6 +283,10 @@ void HttpServer::finish() {
     finishes_ = true;
     if (replies_.empty()) event_base_loopbreak(base_.get());
   });
+}
+
+void HttpServer::stop() {
+  post([this] { event_base_loopbreak(base_.get()); });
 }
 
 void HttpServer::handle(evhttp_request* request) {

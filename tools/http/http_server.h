@@ -30,12 +30,14 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   /// 0: any free port.
   int port = 0;
+  /// The name of the port's setting, for errors.
+  const char* port_setting = "--port";
 };
 
 struct HttpRequest {
   /// GET or POST. Other methods are refused before.
   std::string method;
-  /// Without the query.
+  /// Without the query, and decoded: %2F is "/".
   std::string path;
   std::string body;
   /// The body was longer than HttpServer::kMostBody, and is left out.
@@ -53,8 +55,8 @@ class HttpReply {
   HttpReply(const HttpReply&) = delete;
   HttpReply& operator=(const HttpReply&) = delete;
 
-  /// The whole reply. `json` is its body.
-  void send(int status, const std::string& json);
+  /// The whole reply.
+  void send(int status, const std::string& body, const char* content_type = "application/json");
   /// A stream of server-sent events, each with one line of data (HTML standard, section 9.2).
   void begin_events();
   void send_event(const std::string& data);
@@ -73,8 +75,8 @@ class HttpReply {
   void lose();
 
   HttpServer& server_;
-  evhttp_request* request_;  // null after the end
-  event* close_ = nullptr;   // the client closes the connection
+  evhttp_request* request_;   // null after the end
+  ::event* close_ = nullptr;  // the client closes the connection
   std::function<void()> gone_;
 };
 
@@ -88,6 +90,7 @@ class HttpServer {
   /// Takes the port. Clients wait until run(). Raises Error if the port cannot be had. `handler` runs on
   /// the server's thread and raises nothing.
   HttpServer(const HttpOptions& options, Handler handler);
+  /// Closes all connections.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -99,7 +102,7 @@ class HttpServer {
   /// Calls `handler` on the server's thread for the first SIGINT or SIGTERM. The next one has its old
   /// effect.
   void on_stop_signal(std::function<void(int signal)> handler);
-  /// Serves until finish().
+  /// Serves until finish() or stop(). The calling thread gets no SIGPIPE from then on.
   void run();
 
   // From any thread:
@@ -110,6 +113,8 @@ class HttpServer {
   void stop_accepting();
   /// run() returns when all replies have been sent.
   void finish();
+  /// run() returns at once.
+  void stop();
 
  private:
   friend class HttpReply;
@@ -124,7 +129,7 @@ class HttpServer {
   Descriptor wake_;
   std::unique_ptr<event_base, void (*)(event_base*)> base_;
   std::unique_ptr<evhttp, void (*)(evhttp*)> http_;
-  using Event = std::unique_ptr<event, void (*)(event*)>;
+  using Event = std::unique_ptr<::event, void (*)(::event*)>;
   std::vector<Event> signals_;
   Event task_event_;
   evconnlistener* listener_ = nullptr;
