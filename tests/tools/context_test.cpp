@@ -127,6 +127,7 @@ TEST_CASE("context: mixtures of experts have the same bits") {
 TEST_CASE("context: packed documents have the same bits") {
   expect_same_bits(tiny("llama3-mini"), {2, 4}, {"fsdp"}, /*documents=*/true);
   expect_same_bits(tiny("llama4-mini"), {2, 4}, {"fsdp"}, /*documents=*/true);
+  expect_same_bits(tiny("gemma3-mini"), {2, 4}, {"fsdp"}, /*documents=*/true);
 }
 
 TEST_CASE("context: whole rows in one sum agree with cut rows to rounding") {

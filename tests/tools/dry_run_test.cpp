@@ -136,7 +136,7 @@ TEST_CASE("dry run: every byte of a step of every family under every strategy", 
   for (const char* preset : {"gpt2-mini", "llama3-mini", "llama2-7b"}) {
     check_family(preset, tiny(preset));
   }
-  for (const char* preset : {"qwen3-mini", "qwen3-moe-mini", "llama4-mini"}) {
+  for (const char* preset : {"qwen3-mini", "qwen3-moe-mini", "llama4-mini", "gemma3-mini"}) {
     Config config = tiny(preset);
     config.runtime.compute_dtype = DType::bf16;
     check_family(preset, config);
@@ -325,7 +325,8 @@ TEST_CASE("dry run: ranks that share out tokens, and leaves of rows", "[cpu]") {
 }
 
 TEST_CASE("dry run: rows of tensor ranks, together and by rank", "[cpu]") {
-  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-moe-mini", "llama4-mini"}) {
+  for (const char* preset :
+       {"gpt2-mini", "llama3-mini", "qwen3-moe-mini", "llama4-mini", "gemma3-mini"}) {
     for (const RowExchange exchange : {RowExchange::together, RowExchange::by_rank}) {
       Config config = tiny(preset);
       config.model.heads = config.model.kv_heads = 4;

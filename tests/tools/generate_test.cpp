@@ -146,7 +146,7 @@ TEST_CASE("generate's log-probabilities are score's, bit for bit, in any batch a
           "[cpu]") {
   const std::string name =
       GENERATE("gpt2/odd", "llama/odd", "llama/qwen3", "llama/mistral", "llama/qwen3_window",
-               "llama/olmo2", "llama/dynamic", "llama/longrope_short");
+               "llama/olmo2", "llama/dynamic", "llama/longrope_short", "gemma3/typical");
   const std::string dtype = GENERATE("f32", "bf16");
   CAPTURE(name, dtype);
   const test::TemporaryDirectory folder;

@@ -157,13 +157,14 @@ Case draw(std::uint64_t number) {
   Draws draws(number);
   Case drawn;
   Config& config = drawn.config;
-  config.model = {.preset = draws.one_of({"gpt2-mini", "llama3-8b", "llama3-mini", "qwen3-mini",
-                                          "qwen3-moe-mini", "llama4-mini", "llama4-scout"}),
-                  .layers = 2,
-                  .heads = 8,
-                  .width = 32,
-                  .context = kLength,
-                  .vocab_size = kVocabulary};
+  config.model = {
+      .preset = draws.one_of({"gpt2-mini", "llama3-8b", "llama3-mini", "qwen3-mini",
+                              "qwen3-moe-mini", "llama4-mini", "llama4-scout", "gemma3-mini"}),
+      .layers = 2,
+      .heads = 8,
+      .width = 32,
+      .context = kLength,
+      .vocab_size = kVocabulary};
   const std::string& preset = config.model.preset;
   const bool llama4 = preset.starts_with("llama4");
   const bool mixture = preset == "qwen3-moe-mini" || llama4;

@@ -27,6 +27,7 @@ using test::TrainedSession;
 
 constexpr std::int64_t kGrid = 8;
 constexpr const char *kQwen3Moe = "qwen3-moe-mini", *kLlama4 = "llama4-mini";
+constexpr const char* kGemma3 = "gemma3-mini";
 
 /// A vocabulary of 37 is divided unevenly, and with a grid of 8 its last part is short.
 Config small_model(const std::string& preset) {
@@ -37,7 +38,9 @@ Config small_model(const std::string& preset) {
     config.model.kv_heads = 8;
     config.model.head_size = 4;
   }
-  if (preset == "llama3-mini" || preset == "qwen3-mini") config.model.mlp_width = 48;
+  if (preset == "llama3-mini" || preset == "qwen3-mini" || preset == kGemma3) {
+    config.model.mlp_width = 48;
+  }
   if (preset == kQwen3Moe || preset == kLlama4) {
     config.model.experts = 4;
     config.model.expert_width = 24;
@@ -67,7 +70,8 @@ void check_same(const TrainedSession& found, const TrainedSession& expected) {
 }  // namespace
 
 TEST_CASE("tensor ranks: with a grid 1, 2, 4 and 8 of them have the same bits") {
-  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-mini", kQwen3Moe, kLlama4}) {
+  for (const char* preset :
+       {"gpt2-mini", "llama3-mini", "qwen3-mini", kQwen3Moe, kLlama4, kGemma3}) {
     const Config config = small_model(preset);
     const TrainedSession expected = train(config, 1);
     REQUIRE(expected.losses[0] != expected.losses[2]);
