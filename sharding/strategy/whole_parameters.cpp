@@ -61,7 +61,7 @@ void visit_whole_parameters(const GroupResources& resources, Communicator* exper
   const CutSizes& cut = resources.group.cut;
   for (int b = 0; b < resources.group.bucket_count(); ++b) {
     const BucketLayout& bucket = resources.buckets()[b];
-    if (std::ranges::none_of(bucket.parameters, includes)) continue;
+    if (std::none_of(bucket.parameters.begin(), bucket.parameters.end(), includes)) continue;
     const Tensor buffer = owns_all ? Tensor() : gathered(resources, b, includes);
     for (int p = 0; p < bucket.parameter_count(); ++p) {
       const Parameter& parameter = bucket.parameters[p];
