@@ -69,7 +69,7 @@ std::vector<ChatMessage> messages_of(RequestFields& fields) {
   std::vector<ChatMessage> result;
   for (const json& one : *messages) {
     RequestFields message(one, "a message");
-    const std::string role = message.text("role");  // OpenAI's newer name of a system is developer
+    const std::string role = message.text("role");  // "developer" is the newer name of "system"
     result.push_back(
         {.role = role == "developer" ? "system" : role, .content = content_of(message)});
     message.ignore("name");
