@@ -6,9 +6,9 @@ namespace tessera {
 namespace {
 
 /// Counts the messages of one rank.
-class Messages {
+class MessageBytes {
  public:
-  Messages(const TensorTraffic& traffic, int ranks, int rank, bool shares_rows)
+  MessageBytes(const TensorTraffic& traffic, int ranks, int rank, bool shares_rows)
       : traffic_(traffic), ranks_(ranks), rank_(rank), shares_rows_(shares_rows) {}
 
   /// `count` gathers of the residual stream's rows.
@@ -88,7 +88,7 @@ class Messages {
 
 TensorTraffic::Bytes TensorTraffic::of_micro_batch(int ranks, int rank, int sum_parts,
                                                    int token_leaves) const {
-  Messages messages(*this, ranks, rank, rows % sum_parts == 0);
+  MessageBytes messages(*this, ranks, rank, rows % sum_parts == 0);
   const auto add_layer = [&](int passes, bool has_experts) {
     messages.pair(passes, attention_readers);
     has_experts ? messages.mixture(passes) : messages.pair(passes, 1);
