@@ -64,9 +64,12 @@ function(names_in source defined used)
   list(FILTER names EXCLUDE REGEX "^(namespace|using namespace|template|return|struct|class|enum|TEST_CASE) ")
   list(TRANSFORM names REPLACE "(\\(| =|\\[| ?{|;).*" "")
   list(TRANSFORM names REPLACE ".*[ &*]" "")
+  file(STRINGS ${source} lists REGEX "^constexpr [^=]*=[^=]*, k[a-zA-Z0-9]+ =") # kRows = 4, kTokens = 12
+  string(REGEX MATCHALL ", k[a-zA-Z0-9]+ =" more "${lists}")
+  list(TRANSFORM more REPLACE "[, =]" "")
   file(STRINGS ${source} using REGEX "^using [a-zA-Z0-9_:]+::[a-zA-Z0-9_]+;")
   list(TRANSFORM using REPLACE ".*::([a-zA-Z0-9_]+).*" "\\1")
-  set(${defined} ${types} ${names} PARENT_SCOPE)
+  set(${defined} ${types} ${names} ${more} PARENT_SCOPE)
   set(${used} ${using} PARENT_SCOPE)
 endfunction()
 

@@ -60,30 +60,30 @@ std::string streamed_text(const HttpAnswer& answer, bool chat = false) {
 }
 
 /// A text that holds the only row of a batch until release().
-class Gate {
+class HeldBatch {
  public:
-  explicit Gate(TextBatch& batch) {
+  explicit HeldBatch(TextBatch& batch) {
     TextJob job;
     job.prompt = {1};
     job.growth.tokens = 1;
     job.cancelled = std::make_shared<std::atomic<bool>>(false);
-    // The thread of the batch may pass the gate after the gate's end.
-    job.deliver = [gate = gate_](const TextPart&) {
-      gate->held.set_value();
-      gate->released.get_future().wait();
+    // The thread of the batch may get here after the end of this object.
+    job.deliver = [promises = promises_](const TextPart&) {
+      promises->held.set_value();
+      promises->released.get_future().wait();
     };
     std::vector<TextJob> jobs;
     jobs.push_back(std::move(job));
     batch.submit(std::move(jobs));
-    gate_->held.get_future().wait();
+    promises_->held.get_future().wait();
   }
-  void release() { gate_->released.set_value(); }
+  void release() { promises_->released.set_value(); }
 
  private:
   struct Promises {
     std::promise<void> held, released;
   };
-  const std::shared_ptr<Promises> gate_ = std::make_shared<Promises>();
+  const std::shared_ptr<Promises> promises_ = std::make_shared<Promises>();
 };
 
 }  // namespace
@@ -333,14 +333,14 @@ TEST_CASE("a request beyond the queue is refused, and those before it are answer
   options.batch = 1;
   options.queue = 2;
   ServedModel served(options);
-  Gate gate(served.server().batch());
+  HeldBatch held(served.server().batch());
   const json request = {{"prompt", "a"}, {"max_tokens", 2}, {"n", 2}};
   auto waits = std::async(std::launch::async, [&] { return served.complete(request); });
   test::wait_for("both texts wait", [&] { return served.server().batch().load().waiting == 2; });
   const HttpAnswer refused = served.complete(request);
   CHECK(refused.status == 429);
   CHECK(parse_json(refused.body)["error"]["code"] == "rate_limit_exceeded");
-  gate.release();
+  held.release();
   CHECK(ok(waits.get())["choices"].size() == 2);
 }
 
@@ -351,7 +351,7 @@ TEST_CASE("the row of a client that is gone is free again, whether it waits or r
   ServedModel served(options);
   TextBatch& batch = served.server().batch();
   {
-    Gate gate(batch);
+    HeldBatch held(batch);
     {
       HttpClient client(served.port());
       client.send("POST", "/v1/completions", R"({"prompt": "a", "max_tokens": 100, "n": 3})");
@@ -362,7 +362,7 @@ TEST_CASE("the row of a client that is gone is free again, whether it waits or r
       CHECK(batch.submit({}) == TextBatch::Answer::accepted);
       return batch.load().cancelled == 3;
     });
-    gate.release();
+    held.release();
   }
   {
     HttpClient client(served.port());
@@ -388,7 +388,7 @@ TEST_CASE("a server that stops answers the requests that it has, and takes no mo
     ServedModel served(options);
     port = served.port();
     HttpClient early(port);
-    Gate gate(served.server().batch());
+    HeldBatch held(served.server().batch());
     waits = std::async(std::launch::async, [&] {
       return served.complete({{"prompt", "a"}, {"max_tokens", 2}});
     });
@@ -396,7 +396,7 @@ TEST_CASE("a server that stops answers the requests that it has, and takes no mo
     served.server().stop();
     early.send("POST", "/v1/completions", R"({"prompt": "a"})");
     CHECK(early.answer().status == 503);
-    gate.release();
+    held.release();
     CHECK(waits.get().status == 200);
   }
   CHECK_THROWS_WITH(HttpClient(port), Contains("no server listens"));
