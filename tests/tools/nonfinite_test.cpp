@@ -18,7 +18,7 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
-using Pass = test::Planted::Pass;
+using PlantedPass = test::Planted::Pass;
 using test::TemporaryDirectory;
 
 Config tiny(const std::string& preset, std::int64_t layers) {
@@ -42,7 +42,7 @@ void spoil(Unit& unit, float value) {
 }
 
 /// The explanation of step 2, in which `unit` of rank 1 has a matrix with `value`.
-std::string explanation(const Config& config, int ranks, const std::string& unit, Pass pass,
+std::string explanation(const Config& config, int ranks, const std::string& unit, PlantedPass pass,
                         float value) {
   std::vector<std::string> explanations(static_cast<std::size_t>(ranks));
   test::with_session(
@@ -99,7 +99,7 @@ TEST_CASE("a nan in a matrix of h.3 on rank 1 is named with its operation and op
     config.sharding.strategy = StrategyKind::ddp;
     config.sharding.tensor_parallel = 2;
   }
-  const std::string text = explanation(config, 2, "h.3", Pass::forward, kNan);
+  const std::string text = explanation(config, 2, "h.3", PlantedPass::forward, kNan);
   CHECK_THAT(text, Contains("the first operation whose output is not finite is linear_forward in " +
                             first) &&
                        Contains("h.3.attn.c_attn.weight f32") &&
@@ -111,7 +111,7 @@ TEST_CASE("the first of several faults is named in the order of the step") {
   config.sharding.strategy = StrategyKind::fsdp;
   config.data.accumulation_steps = 2;
   // The backward pass of the last block comes before that of the first, and after all forward passes.
-  const std::string text = explanation(config, 2, "layers.1", Pass::backward, kNan);
+  const std::string text = explanation(config, 2, "layers.1", PlantedPass::backward, kNan);
   CHECK_THAT(text,
              Contains("backward of layers.1, micro-batch 0 of rank 1") && Contains(" nan and "));
 }
@@ -119,7 +119,7 @@ TEST_CASE("the first of several faults is named in the order of the step") {
 TEST_CASE("a weight that overflows a product is named with its range") {
   Config config = tiny("gpt2-mini", 2);
   config.sharding.strategy = StrategyKind::fsdp;
-  const std::string text = explanation(config, 2, "h.1", Pass::forward, 3e38f);
+  const std::string text = explanation(config, 2, "h.1", PlantedPass::forward, 3e38f);
   CHECK_THAT(text, Contains("forward of h.1, micro-batch 0 of rank 1") && Contains(" to 3e+38"));
 }
 
