@@ -8,11 +8,12 @@ last column counts Muon's steps up to the first evaluation that is at most AdamW
 FOLDER has the data that the examples name, in FOLDER/data, and gets the runs. A finished run is not repeated: the whole
 table takes about 30 minutes of a core. TESSERA is build/bin/tessera by default.
 """
+import argparse
 import json
 import pathlib
 import re
+import signal
 import subprocess
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FACTORS = [0.5, 1, 2, 4]
@@ -49,11 +50,16 @@ def row(model, folder, tessera):
 
 
 def main():
-    folder, tessera = pathlib.Path(sys.argv[1]).resolve(), str(pathlib.Path((sys.argv + [ROOT / "build/bin/tessera"])[2]).resolve())
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("tessera", type=pathlib.Path, nargs="?", default=ROOT / "build/bin/tessera")
+    options = parser.parse_args()
+    folder, tessera = options.folder.resolve(), options.tessera.resolve()
     print("| model | steps | AdamW at 1/2, 1, 2, 4 | Muon at 1/2, 1, 2, 4 | Muon's steps to AdamW's best |\n|---|--:|--:|--:|--:|")
     for model in MODELS:
         print(row(model, folder, tessera), flush=True)
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main()

@@ -8,12 +8,13 @@ steps and of one. Runs of both rules alternate; the figure is the median over th
 
 FOLDER has data/quickstart of tools/quickstart.sh. TESSERA is build/bin/tessera by default.
 """
+import argparse
 import pathlib
 import resource
 import shutil
+import signal
 import statistics
 import subprocess
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAIRS = 3
@@ -37,8 +38,11 @@ def seconds_of(rule, steps, folder, tessera):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1]).resolve()
-    tessera = str(pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "build/bin/tessera").resolve())
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("tessera", type=pathlib.Path, nargs="?", default=ROOT / "build/bin/tessera")
+    options = parser.parse_args()
+    folder, tessera = options.folder.resolve(), options.tessera.resolve()
     ratios = []
     for _ in range(PAIRS):
         adamw, muon = (seconds_of(rule, 2, folder, tessera) - seconds_of(rule, 1, folder, tessera) for rule in ("adamw", "muon"))
@@ -51,4 +55,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe ends it without a line
     main()
