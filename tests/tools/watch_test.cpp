@@ -202,8 +202,9 @@ TEST_CASE("steps between watched ones have no readings and cost nothing") {
                          CHECK(result.watch.empty() == (step != 3));
                        }
                        CHECK(sent[1] == sent[3]);
-                       // Half of 3 units' words to the other rank: 3 * 20 + 2 of 8 bytes and 2 of 4, both ways.
-                       CHECK(sent[2] - sent[1] == 3 * (62 * 8 + 2 * 4));
+                       // Half of 3 units' words to the other rank: 3 * 20 + 2 of 8 bytes, and 1 of 4 and one
+                       // for each of 2 heads, both ways.
+                       CHECK(sent[2] - sent[1] == 3 * (62 * 8 + 3 * 4));
                      });
 }
 

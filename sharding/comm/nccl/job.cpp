@@ -34,14 +34,14 @@ ncclUniqueId agree_on_id(Communicator& group) {
 
 /// A group of calls to NCCL. It ends with the scope at the latest, so that an exception between two
 /// calls leaves no group open for the calls that follow.
-class GroupCall {
+class NcclGroup {
  public:
-  GroupCall() { take(ncclGroupStart()); }
-  ~GroupCall() {
+  NcclGroup() { take(ncclGroupStart()); }
+  ~NcclGroup() {
     if (open_) ncclGroupEnd();
   }
-  GroupCall(const GroupCall&) = delete;
-  GroupCall& operator=(const GroupCall&) = delete;
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
 
   /// Keeps the first failure.
   void take(ncclResult_t status) {
@@ -104,7 +104,7 @@ void NcclJob::queue(ncclComm_t comm, const std::function<std::string()>& describ
   {
     const std::lock_guard lock(mutex_);
     if (failure_) throw Error(*failure_);
-    GroupCall group;
+    NcclGroup group;
     calls([&](ncclResult_t status) { group.take(status); });
     check_nccl(group.end(), comm, describe());
   }
