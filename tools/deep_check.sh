@@ -93,11 +93,11 @@ about_gpus='^emulation/|/(cuda|emulated)_'
 # Tests that run on the backend that was built; the others would do the same again.
 on_device='^emulation|:device$'
 
-# The sample has the folders with planted faults about memory and threads, and short sessions of ranks
-# that share out a model. The other tests of models and tools train for minutes under a sanitizer.
+# The sample has the folders with planted faults about memory and threads. The tests of models and tools train for
+# minutes under a sanitizer, and their sources take minutes to compile.
 sampled=(runtime kernels autograd sharding optim)
 if [[ $sample ]]; then
-  sanitized_targets=("${sampled[@]/#/tests_}" tests_emulation test_tools_cut_sessions)
+  sanitized_targets=("${sampled[@]/#/tests_}" tests_emulation)
 else
   sanitized_targets=(all)
 fi
@@ -106,19 +106,19 @@ asan_build() { sanitized emulated "${sanitized_targets[@]}"; }
 asan_cpu() { # all but four that take minutes: two train, two encode megabytes
   local long="^tools/finetune_example|^tools/isa:.*the presets|^(models/bpe|tools/prepare):a long text"
   local labels='^(runtime|kernels|autograd|sharding|optim|models|tools|examples)'
-  [[ $sample ]] && labels='^(runtime|autograd|sharding|optim|tools)'
+  [[ $sample ]] && labels='^(runtime|autograd|sharding|optim)'
   TESSERA_TEST_DEVICE=cpu tests_of emulated --exclude-regex "$about_gpus|$long|_not_built$" --label-regex "$labels"
 }
 asan_gpu() { # all but the longest: they take minutes on the emulated GPU
   local labels=$on_device
-  [[ $sample ]] && labels='^emulation|^(runtime|kernels|autograd|optim|tools):device$'
+  [[ $sample ]] && labels='^emulation|^(runtime|kernels|autograd|optim):device$'
   tests_of emulated --exclude-regex '^sharding/strategy:.*(resharding|untied|evaluation)' --label-regex "$labels"
 }
 
 if [[ $sample ]]; then
   tsan_targets=(tests_{runtime,sharding})
 else
-  tsan_targets=(tests_{emulation,runtime,kernels,sharding} "$sessions")
+  tsan_targets=(tests_{emulation,runtime,kernels,sharding} test_tools_cut_sessions)
 fi
 tsan_build() { sanitized tsan "${tsan_targets[@]}"; }
 tsan_cpu() {
