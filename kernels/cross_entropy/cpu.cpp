@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <array>
 
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cross_entropy/exponentials.h"
 #include "kernels/cross_entropy/gradient_rows.h"
 #include "kernels/cross_entropy/op.h"
+#include "kernels/cross_entropy/row_targets.h"
 #include "kernels/cross_entropy/targets.h"
 #include "runtime/check.h"
 #include "runtime/elementary.h"
@@ -28,19 +30,17 @@ LogSumExp<compute_t<T>> log_sum_exp(const T* logits, std::int64_t classes) {
 }
 
 template <typename T>
-compute_t<T> loss_of_row(const T* row, const LogSumExp<compute_t<T>>& sum, std::int32_t target,
-                         int ignore_index) {
-  return target == ignore_index ? compute_t<T>{0}
-                                : (sum.maximum - load(row[target])) + sum.log_of_sum;
+compute_t<T> loss_of_row(const T* row, std::int64_t classes, const LogSumExp<compute_t<T>>& sum,
+                         const RowTargets& targets) {
+  if (targets.ignored()) return compute_t<T>{0};
+  return (sum.maximum - targets.logit(row, classes)) + sum.log_of_sum;
 }
 
 template <typename T>
-void forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,
-             int ignore_index) {
+void forward(Out loss, Out logsumexp, const Tensor& logits, const TargetsOfRows& targets) {
   using C = compute_t<T>;
   const std::int64_t classes = logits.size(1);
   const T* const x = logits.data<T>();
-  const auto* const target = targets.data<std::int32_t>();
   C* const losses = loss.data<C>();
   C* const sums = logsumexp.data<C>();
   parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
@@ -48,7 +48,7 @@ void forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& target
       const T* const row = x + n * classes;
       const LogSumExp<C> sum = log_sum_exp(row, classes);
       sums[n] = sum.maximum + sum.log_of_sum;
-      losses[n] = loss_of_row(row, sum, target[n], ignore_index);
+      losses[n] = loss_of_row(row, classes, sum, targets[n]);
     }
   });
 }
@@ -56,45 +56,49 @@ void forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& target
 /// One row of dlogits, which may be the row of logits itself.
 template <typename G, typename T>
 void backward_row(G* dlogits, const T* logits, std::int64_t classes, compute_t<T> dloss,
-                  compute_t<T> logsumexp, std::int32_t target, int ignore_index) {
+                  compute_t<T> logsumexp, const RowTargets& targets) {
   using C = compute_t<T>;
-  if (target == ignore_index) {
+  if (targets.ignored()) {
     std::fill_n(dlogits, classes, G{});
     return;
   }
   // Read before the row is overwritten.
-  const C at_target = exponential(load(logits[target]) - logsumexp) - C{1};
+  std::array<C, kMostTargets> at_targets;
+  targets.for_each(classes, [&](std::int64_t k, std::int64_t column) {
+    const C weight = targets.weight(k);
+    at_targets[static_cast<std::size_t>(k)] =
+        exponential(load(logits[column]) - logsumexp) - weight;
+  });
 #pragma omp simd
   for (std::int64_t v = 0; v < classes; ++v) {
     store_as(dlogits[v], dloss * exponential(load(logits[v]) - logsumexp));
   }
-  store_as(dlogits[target], dloss * at_target);
+  targets.for_each(classes, [&](std::int64_t k, std::int64_t column) {
+    store_as(dlogits[column], dloss * at_targets[static_cast<std::size_t>(k)]);
+  });
 }
 
 template <typename T>
 void backward(Out dlogits, const Tensor& dloss, const Tensor& logits, const Tensor& logsumexp,
-              const Tensor& targets, int ignore_index) {
+              const TargetsOfRows& targets) {
   using C = compute_t<T>;
   const std::int64_t classes = logits.size(1);
   const T* const x = logits.data<T>();
-  const auto* const target = targets.data<std::int32_t>();
   const C* const factors = dloss.data<C>();
   const C* const sums = logsumexp.data<C>();
   T* const dx = dlogits.data<T>();
   parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
-      backward_row(dx + n * classes, x + n * classes, classes, factors[n], sums[n], target[n],
-                   ignore_index);
+      backward_row(dx + n * classes, x + n * classes, classes, factors[n], sums[n], targets[n]);
     }
   });
 }
 
 template <typename G, typename T>
-void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const Tensor& targets,
-                          T scale, const Tensor& factors, int ignore_index) {
+void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits,
+                          const TargetsOfRows& targets, T scale, const Tensor& factors) {
   const std::int64_t classes = logits.size(1);
   const T* const x = logits.data<T>();
-  const auto* const target = targets.data<std::int32_t>();
   const T* const factor = factors.defined() ? factors.data<T>() : nullptr;
   T* const loss = losses.data<T>();
   G* const dx = dlogits.data<G>();
@@ -102,48 +106,50 @@ void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const T
     for (std::int64_t n = begin; n < end; ++n) {
       const T* const row = x + n * classes;
       const LogSumExp<T> sum = log_sum_exp(row, classes);
-      loss[n] = loss_of_row(row, sum, target[n], ignore_index);
+      loss[n] = loss_of_row(row, classes, sum, targets[n]);
       backward_row(dx + n * classes, row, classes, factor == nullptr ? scale : scale * factor[n],
-                   sum.maximum + sum.log_of_sum, target[n], ignore_index);
+                   sum.maximum + sum.log_of_sum, targets[n]);
     }
   });
 }
 
 }  // namespace
 
-void check_targets(std::string_view op, const Tensor& targets, std::int64_t classes,
+void check_targets(std::string_view op, const Targets& targets, std::int64_t classes,
                    int ignore_index) {
-  const auto* const target = targets.data<std::int32_t>();
+  const auto* const target = targets.classes.data<std::int32_t>();
+  const std::int64_t each = targets.each();
   on_one_thread([&] {
-    for (std::int64_t n = 0; n < targets.numel(); ++n) {
-      check(target[n] == ignore_index || (target[n] >= 0 && target[n] < classes),
-            "{}: targets[{}] is {}, which is neither a class in [0, {}) nor ignore_index {}", op, n,
-            target[n], classes, ignore_index);
+    for (std::int64_t i = 0; i < targets.classes.numel(); ++i) {
+      check(target[i] == ignore_index || (target[i] >= 0 && target[i] < classes),
+            "{}: targets[{}] is {}, which is neither a class in [0, {}) nor ignore_index {}", op,
+            i / each, target[i], classes, ignore_index);
     }
   });
 }
 
-void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,
+void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const Targets& targets,
                            int ignore_index) {
   check_targets("cross_entropy_forward", targets, logits.size(1), ignore_index);
   visit_floating(logits.dtype(), [&](auto type) {
-    forward<decltype(type)>(loss, logsumexp, logits, targets, ignore_index);
+    forward<decltype(type)>(loss, logsumexp, logits, TargetsOfRows(targets, ignore_index));
   });
 }
 
 void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& logsumexp, const Tensor& targets, int ignore_index) {
+                            const Tensor& logsumexp, const Targets& targets, int ignore_index) {
   check_targets("cross_entropy_backward", targets, logits.size(1), ignore_index);
   visit_floating(logits.dtype(), [&](auto type) {
-    backward<decltype(type)>(dlogits, dloss, logits, logsumexp, targets, ignore_index);
+    backward<decltype(type)>(dlogits, dloss, logits, logsumexp,
+                             TargetsOfRows(targets, ignore_index));
   });
 }
 
-void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const Tensor& targets,
+void losses_and_gradients(Out losses, Out dlogits, const Tensor& logits, const Targets& targets,
                           double scale, const Tensor& factors, int ignore_index) {
   const auto compute = [&](auto type, auto factor) {
-    losses_and_gradients<decltype(type)>(losses, dlogits, logits, targets, factor, factors,
-                                         ignore_index);
+    losses_and_gradients<decltype(type)>(losses, dlogits, logits,
+                                         TargetsOfRows(targets, ignore_index), factor, factors);
   };
   const auto rounded = static_cast<float>(scale);
   if (logits.dtype() == DType::f64) return compute(double(), scale);

@@ -11,8 +11,8 @@
 //
 // A row's first 99 KiB stay in shared memory: 50,688 logits of 16 bits, with two blocks on a
 // multiprocessor of sm_90. The rest is read again, while the second-level cache still has it. The
-// thread that read a logit overwrites it with its gradient. Other threads read only the target's
-// logit, before the block's first barrier.
+// thread that read a logit overwrites it with its gradient. Other threads read only the targets'
+// logits, before the block's first barrier, and write their gradients behind its last one.
 #include <algorithm>
 
 #include "kernels/cross_entropy/op.h"
@@ -30,90 +30,108 @@ constexpr int kMostThreads = 512;
 /// 99 KiB, which every device from sm_80 on has, less the static shared memory of the reductions.
 constexpr std::int64_t kMostKept = 99 * 1024 - 256;
 
-/// The targets as the kernels take them.
-struct Targets {
-  const std::int32_t* targets;
-  std::int64_t classes;
+/// The targets, and where faults among them go.
+struct CheckedTargets {
+  gpu::TargetsOfRows targets;
   std::int64_t first;  // the position of row 0
-  int ignore_index;
   FaultSlot fault;
 
-  /// The row's class; -1 if it has no target. One thread reports a target that is not a class.
-  __device__ std::int64_t of_row(std::int64_t n) const {
-    const std::int32_t target = targets[n];
-    if (target == ignore_index) return -1;
-    if (0 <= target && target < classes) return target;
-    if (threadIdx.x == 0) gpu::report(fault, first + n);
-    return -1;
+  /// Those of a row. Reports one that is not a class.
+  __device__ gpu::RowTargets of_row(std::int64_t n) const {
+    const gpu::RowTargets row = targets[n];
+    for (int k = static_cast<int>(threadIdx.x); k < row.count; k += static_cast<int>(blockDim.x)) {
+      const std::int32_t target = row.classes[k];
+      const bool known = 0 <= target && target < targets.columns;
+      if (!known && target != row.ignore_index) gpu::report(fault, first + n);
+    }
+    return row;
+  }
+  __device__ bool ignores(const gpu::RowTargets& row) const {
+    const std::int32_t target = row.classes[0];
+    return row.ignored() || target < 0 || target >= targets.columns;
   }
 };
 
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads)
     forward_kernel(float* losses, float* logsumexp, const T* logits, std::int64_t stride,
-                   Targets targets) {
-  const std::int64_t n = blockIdx.x, target = targets.of_row(n);
+                   CheckedTargets checked) {
+  gpu::SharedMemory memory;
+  const std::int64_t n = blockIdx.x;
+  const gpu::RowTargets targets = checked.of_row(n);
+  float* const at_targets = memory.take<float>(static_cast<std::size_t>(targets.count));
   const T* const row = logits + n * stride;
+  targets.keep_logits(at_targets, row);
   const auto sum =
-      gpu::sum_of_row(row, gpu::RowParts<T>(row, targets.classes), [](unsigned, const uint4&) {});
+      gpu::sum_of_row(row, gpu::RowParts<T>(row, targets.columns), [](unsigned, const uint4&) {});
   if (threadIdx.x != 0) return;
   if (logsumexp) logsumexp[n] = sum.maximum + sum.log_of_sum();
   // Two parts: adding the maximum first would swallow the digits of a small loss.
-  losses[n] = target < 0 ? 0.0f : (sum.maximum - gpu::load(row[target])) + sum.log_of_sum();
+  losses[n] = checked.ignores(targets)
+                  ? 0.0f
+                  : (sum.maximum - targets.logit(at_targets)) + sum.log_of_sum();
 }
 
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads)
     backward_kernel(T* dlogits, const float* dloss, const T* logits, const float* logsumexp,
-                    bool vectorized, Targets targets) {
-  const std::int64_t n = blockIdx.x, target = targets.of_row(n);
-  const T* const row = logits + n * targets.classes;
-  T* const to = dlogits + n * targets.classes;
-  const gpu::RowParts<T> parts(row, targets.classes, vectorized);
-  if (target < 0) return gpu::zero_row(to, parts);
-  const gpu::GradientOfRow<T> gradient(logsumexp[n], 1.0f, dloss[n], target);
-  parts.for_each_single([&](std::int64_t i) { gpu::store(to[i], gradient(gpu::load(row[i]), i)); });
+                    bool vectorized, CheckedTargets checked) {
+  gpu::SharedMemory memory;
+  const std::int64_t n = blockIdx.x;
+  const gpu::RowTargets targets = checked.of_row(n);
+  float* const at_targets = memory.take<float>(static_cast<std::size_t>(targets.count));
+  const T* const row = logits + n * targets.columns;
+  T* const to = dlogits + n * targets.columns;
+  const gpu::RowParts<T> parts(row, targets.columns, vectorized);
+  if (checked.ignores(targets)) return gpu::zero_row(to, parts);
+  targets.keep_logits(at_targets, row);
+  __syncthreads();  // before any thread overwrites them
+  const gpu::GradientOfRow<T> gradient(logsumexp[n], 1.0f, dloss[n]);
+  parts.for_each_single([&](std::int64_t i) { gpu::store(to[i], gradient(gpu::load(row[i]))); });
   parts.for_each_vector(
       [&](unsigned j) { return gpu::Vector<T>::load_raw(row + parts.first_of(j)); },
       [&](unsigned j, const uint4& raw) {
         const std::int64_t i = parts.first_of(j);
-        gradient(gpu::Vector<T>::unpack(raw), i).store(to + i);
+        gradient(gpu::Vector<T>::unpack(raw)).store(to + i);
       });
+  targets.correct(to, at_targets, gradient);
 }
 
 /// `kept_vectors` of a row stay in shared memory between the passes. Null factors are 1.
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads, 2)
     loss_and_gradient_kernel(float* losses, T* logits, std::int64_t stride, StepValue<float> scale,
-                             const float* factors, unsigned kept_vectors, Targets targets) {
+                             const float* factors, unsigned kept_vectors, CheckedTargets checked) {
   using Vector = gpu::Vector<T>;
   gpu::SharedMemory memory;
   uint4* const kept = memory.take<uint4>(kept_vectors);
-  const std::int64_t n = blockIdx.x, target = targets.of_row(n);
+  const std::int64_t n = blockIdx.x;
+  const gpu::RowTargets targets = checked.of_row(n);
+  float* const at_targets = memory.take<float>(static_cast<std::size_t>(targets.count));
   T* const row = logits + n * stride;
-  const gpu::RowParts<T> parts(row, targets.classes);
-  if (target < 0) {
+  const gpu::RowParts<T> parts(row, targets.columns);
+  if (checked.ignores(targets)) {
     if (threadIdx.x == 0) losses[n] = 0.0f;
     return gpu::zero_row(row, parts);
   }
-  const float at_target = gpu::load(row[target]);  // before any thread overwrites it
+  targets.keep_logits(at_targets, row);  // before any thread overwrites them
   const auto sum = gpu::sum_of_row(row, parts, [&](unsigned j, const uint4& raw) {
     if (j < kept_vectors) kept[j] = raw;
   });
-  if (threadIdx.x == 0) losses[n] = (sum.maximum - at_target) + sum.log_of_sum();
+  if (threadIdx.x == 0) losses[n] = (sum.maximum - targets.logit(at_targets)) + sum.log_of_sum();
 
   const float factor = factors == nullptr ? 1.0f : factors[n];
-  const gpu::GradientOfRow<T> gradient(sum.maximum, sum.sum, gpu::current(scale) * factor, target);
-  parts.for_each_single(
-      [&](std::int64_t i) { gpu::store(row[i], gradient(gpu::load(row[i]), i)); });
+  const gpu::GradientOfRow<T> gradient(sum.maximum, sum.sum, gpu::current(scale) * factor);
+  parts.for_each_single([&](std::int64_t i) { gpu::store(row[i], gradient(gpu::load(row[i]))); });
   parts.for_each_vector(
       [&](unsigned j) {
         return j < kept_vectors ? kept[j] : Vector::load_raw(row + parts.first_of(j));
       },
       [&](unsigned j, const uint4& raw) {
         const std::int64_t i = parts.first_of(j);
-        gradient(Vector::unpack(raw), i).store(row + i);
+        gradient(Vector::unpack(raw)).store(row + i);
       });
+  targets.correct(row, at_targets, gradient);
 }
 
 /// One block: losses are one number per token, very few next to the logits.
@@ -134,27 +152,37 @@ dim3 threads_for(std::int64_t classes) {
       static_cast<unsigned>(std::min<std::int64_t>(kMostThreads, (vectors + 31) / 32 * 32)));
 }
 
-Targets targets_of(const Tensor& targets, std::int64_t classes, std::int64_t first,
-                   int ignore_index) {
+/// Bytes of shared memory for the targets' logits.
+std::size_t bytes_of_targets(const Targets& targets) {
+  return static_cast<std::size_t>(targets.each()) * sizeof(float);
+}
+
+CheckedTargets targets_of(const Targets& targets, std::int64_t classes, std::int64_t first,
+                          int ignore_index) {
   const FaultSlot fault =
       fault_slot(current_stream(),
                  "cross_entropy: the target at position {} is neither a class nor ignore_index");
-  return {targets.data<std::int32_t>(), classes, first, ignore_index, fault};
+  return {{targets.classes.data<std::int32_t>(),
+           targets.weights.defined() ? targets.weights.data<float>() : nullptr,
+           static_cast<int>(targets.each()), ignore_index, 0, classes},
+          first,
+          fault};
 }
 
 template <typename T>
 void forward(Out losses, float* logsumexp, const LogitRows& rows) {
-  const auto count = static_cast<unsigned>(rows.targets.numel());
-  gpu::launch(forward_kernel<T>, dim3(count), threads_for<T>(rows.classes), 0, gpu::stream(),
-              losses.data<float>(), logsumexp, rows.logits.data<T>(), rows.logits.size(1),
+  const auto count = static_cast<unsigned>(rows.targets.rows());
+  gpu::launch(forward_kernel<T>, dim3(count), threads_for<T>(rows.classes),
+              bytes_of_targets(rows.targets), gpu::stream(), losses.data<float>(), logsumexp,
+              rows.logits.data<T>(), rows.logits.size(1),
               targets_of(rows.targets, rows.classes, rows.first, rows.ignore_index));
 }
 
 }  // namespace
 
-void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const Tensor& targets,
+void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const Targets& targets,
                            int ignore_index) {
-  if (targets.numel() == 0) return;
+  if (targets.rows() == 0) return;
   gpu::visit(logits.dtype(), [&](auto type) {
     forward<decltype(type)>(loss, logsumexp.data<float>(),
                             {logits, logits.size(1), targets, 0, ignore_index});
@@ -162,7 +190,7 @@ void cross_entropy_forward(Out loss, Out logsumexp, const Tensor& logits, const 
 }
 
 void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logits,
-                            const Tensor& logsumexp, const Tensor& targets, int ignore_index) {
+                            const Tensor& logsumexp, const Targets& targets, int ignore_index) {
   if (logits.numel() == 0) return;
   const std::int64_t classes = logits.size(1);
   const auto apart = reinterpret_cast<std::uintptr_t>(dlogits.raw()) -
@@ -170,9 +198,9 @@ void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logi
   gpu::visit(logits.dtype(), [&](auto type) {
     using T = decltype(type);
     gpu::launch(backward_kernel<T>, dim3(static_cast<unsigned>(logits.size(0))),
-                threads_for<T>(classes), 0, gpu::stream(), dlogits.data<T>(), dloss.data<float>(),
-                logits.data<T>(), logsumexp.data<float>(), apart % 16 == 0,
-                targets_of(targets, classes, 0, ignore_index));
+                threads_for<T>(classes), bytes_of_targets(targets), gpu::stream(),
+                dlogits.data<T>(), dloss.data<float>(), logits.data<T>(), logsumexp.data<float>(),
+                apart % 16 == 0, targets_of(targets, classes, 0, ignore_index));
   });
 }
 
@@ -186,9 +214,11 @@ void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, const StepV
   gpu::visit(rows.logits.dtype(), [&](auto type) {
     using T = decltype(type);
     const std::int64_t vectors = rows.classes / gpu::Vector<T>::kSize;
-    const auto kept = static_cast<unsigned>(std::clamp<std::int64_t>(vectors, 1, kMostKept / 16));
-    gpu::launch(loss_and_gradient_kernel<T>, dim3(static_cast<unsigned>(rows.targets.numel())),
-                threads_for<T>(rows.classes), std::size_t{kept} * 16, gpu::stream(),
+    const std::size_t of_targets = bytes_of_targets(rows.targets);
+    const auto most = (kMostKept - static_cast<std::int64_t>(of_targets)) / 16;
+    const auto kept = static_cast<unsigned>(std::clamp<std::int64_t>(vectors, 1, most));
+    gpu::launch(loss_and_gradient_kernel<T>, dim3(static_cast<unsigned>(rows.targets.rows())),
+                threads_for<T>(rows.classes), std::size_t{kept} * 16 + of_targets, gpu::stream(),
                 losses.data<float>(), rows.logits.data<T>(), rows.logits.size(1), scale,
                 factors.defined() ? factors.data<float>() : nullptr, kept,
                 targets_of(rows.targets, rows.classes, rows.first, rows.ignore_index));

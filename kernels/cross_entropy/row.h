@@ -125,41 +125,89 @@ __device__ OnlineSum<T> sum_of_row(const T* row, const RowParts<T>& parts, Visit
   return sum.over_block();
 }
 
-/// gradient[v] = scale * (softmax(logits)[v] - [v = target]), where the softmax of a logit is
-/// e^(logit - maximum) / sum. The difference is formed before anything is rounded.
+/// gradient[v] = scale * (softmax(logits)[v] - the weight of v as a target), where the softmax of a
+/// logit is e^(logit - maximum) / sum. The difference is formed before anything is rounded.
 template <typename T>
 class GradientOfRow {
  public:
-  __device__ GradientOfRow(float maximum, float sum, float scale, std::int64_t target)
-      : maximum_(maximum), inverse_(1.0f / sum), scale_(scale), target_(target) {}
+  __device__ GradientOfRow(float maximum, float sum, float scale)
+      : maximum_(maximum), inverse_(1.0f / sum), scale_(scale) {}
 
-  __device__ float operator()(float logit, std::int64_t v) const {
-    return v == target_ ? at_target(logit) : elsewhere(logit);
+  /// Where there is no target.
+  __device__ float operator()(float logit) const {
+    return exponential<T>(logit - maximum_) * (inverse_ * scale_);
   }
-  /// The gradient of the vector that begins with element `first`. Few vectors hold the target, so
-  /// one test per vector looks for it.
-  __device__ Vector<T> operator()(const Vector<T>& logits, std::int64_t first) const {
+  __device__ Vector<T> operator()(const Vector<T>& logits) const {
     Vector<T> gradient;
 #pragma unroll
-    for (int i = 0; i < Vector<T>::kSize; ++i) gradient.values[i] = elsewhere(logits.values[i]);
-    if (first <= target_ && target_ < first + Vector<T>::kSize) {
-#pragma unroll
-      for (int i = 0; i < Vector<T>::kSize; ++i) {
-        if (first + i == target_) gradient.values[i] = at_target(logits.values[i]);
-      }
-    }
+    for (int i = 0; i < Vector<T>::kSize; ++i) gradient.values[i] = (*this)(logits.values[i]);
     return gradient;
+  }
+  __device__ float at_target(float logit, float weight) const {
+    return scale_ * (exponential<T>(logit - maximum_) * inverse_ - weight);
   }
 
  private:
   float maximum_, inverse_, scale_;
-  std::int64_t target_;
+};
 
-  __device__ float elsewhere(float logit) const {
-    return exponential<T>(logit - maximum_) * (inverse_ * scale_);
+/// The targets of one row, some of them in its columns [0, columns). A thread takes targets threadIdx.x,
+/// threadIdx.x + blockDim.x, ...
+struct RowTargets {
+  const std::int32_t* classes;
+  const float* weights;  // null: 1
+  int count, ignore_index;
+  std::int64_t first_class, columns;
+
+  __device__ bool ignored() const { return classes[0] == ignore_index; }
+  __device__ float weight(int k) const { return weights == nullptr ? 1.0f : weights[k]; }
+  /// f(k, column) of this thread's targets in the columns.
+  template <typename F>
+  __device__ void for_each(F f) const {
+    for (int k = static_cast<int>(threadIdx.x); k < count; k += static_cast<int>(blockDim.x)) {
+      const std::int64_t column = classes[k] - first_class;
+      if (classes[k] != ignore_index && 0 <= column && column < columns) f(k, column);
+    }
   }
-  __device__ float at_target(float logit) const {
-    return scale_ * (exponential<T>(logit - maximum_) * inverse_ - 1.0f);
+  /// Copies the targets' logits to shared memory: zeros where the columns have none. The block's next barrier
+  /// ends it.
+  template <typename T>
+  __device__ void keep_logits(float* kept, const T* row) const {
+    for (int k = static_cast<int>(threadIdx.x); k < count; k += static_cast<int>(blockDim.x)) {
+      kept[k] = 0.0f;
+    }
+    for_each([&](int k, std::int64_t column) { kept[k] = load(row[column]); });
+  }
+  /// Their weighted sum, for one thread.
+  __device__ float logit(const float* kept) const {
+    float sum = 0.0f;
+    for (int k = 0; k < count; ++k) sum += weight(k) * kept[k];
+    return sum;
+  }
+  /// Gives the targets their gradients, after those of all columns.
+  template <typename G, typename T>
+  __device__ void correct(G* gradients, const float* kept, const GradientOfRow<T>& gradient) const {
+    __syncthreads();
+    for_each([&](int k, std::int64_t column) {
+      store(gradients[column], gradient.at_target(kept[k], weight(k)));
+    });
+  }
+};
+
+/// The targets of all rows, as kernels take them.
+struct TargetsOfRows {
+  const std::int32_t* classes;
+  const float* weights;
+  int each, ignore_index;
+  std::int64_t first_class, columns;
+
+  __device__ RowTargets operator[](std::int64_t n) const {
+    return {classes + n * each,
+            weights == nullptr ? nullptr : weights + n * each,
+            each,
+            ignore_index,
+            first_class,
+            columns};
   }
 };
 

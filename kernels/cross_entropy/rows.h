@@ -3,7 +3,7 @@
 // linear_cross_entropy calls it for a chunk of logits.
 #pragma once
 
-#include "kernels/op.h"
+#include "kernels/cross_entropy/op.h"
 #include "runtime/step_values.h"
 
 namespace tessera::cuda {
@@ -19,7 +19,7 @@ inline StepValue<float> loss_factor(double loss_scale) {
 struct LogitRows {
   Tensor logits;         // [rows, stride], of which the first `classes` columns are used
   std::int64_t classes;  // at least 1
-  Tensor targets;        // [rows] i32
+  Targets targets;       // of the rows
   std::int64_t first;    // the first row's position in its batch, for messages
   int ignore_index;
 };
@@ -27,7 +27,7 @@ struct LogitRows {
 /// losses [rows] f32, 0 where ignored. A target that is not a class becomes the stream's fault.
 void losses_of_rows(Out losses, const LogitRows& rows);
 
-/// The same, and the logits become their gradients: scale * factors[n] * (softmax - one-hot), zero where
+/// The same, and the logits become their gradients: scale * factors[n] * (softmax - targets), zero where
 /// ignored. Undefined factors [rows] f32 are 1. Every row is read once and written once.
 void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, const StepValue<float>& scale,
                                   const Tensor& factors = Tensor());

@@ -5,10 +5,17 @@
 
 #include "kernels/cross_entropy/op.h"
 
+namespace tessera {
+
+/// Raises Error unless these are targets of so many rows (op.h), whatever their classes are.
+void check_targets(std::string_view op, const Targets& targets, std::int64_t rows);
+
+}  // namespace tessera
+
 namespace tessera::cpu {
 
-/// Raises Error, with the position, unless every target is a class in [0, classes) or ignore_index.
-void check_targets(std::string_view op, const Tensor& targets, std::int64_t classes,
+/// Raises Error, with the row, unless every target is a class in [0, classes) or ignore_index.
+void check_targets(std::string_view op, const Targets& targets, std::int64_t classes,
                    int ignore_index);
 
 }  // namespace tessera::cpu

@@ -27,7 +27,7 @@ struct ChunkWorkspace {
 }  // namespace
 
 void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
-                          const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
+                          const Targets& targets, double loss_scale, Accumulate accumulate_dweight,
                           int ignore_index, std::int64_t chunk, const Tensor& factors) {
   // Checked for the whole batch, before anything is written. Positions are those in the batch.
   check_targets("linear_cross_entropy", targets, weight.size(0), ignore_index);
@@ -44,7 +44,7 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t end = std::min(tokens, begin + chunk);
     const Tensor chunk_x = widens ? widened(x.slice(begin, end)) : x.slice(begin, end);
-    const Tensor chunk_targets = targets.slice(begin, end);
+    const Targets chunk_targets = targets.slice(begin, end);
     const Tensor logits = workspace.logits.slice(0, end - begin);
     tessera::matmul(logits, chunk_x, factor, Transpose::no, Transpose::yes);
     if (!dx.defined() && !dweight.defined()) {

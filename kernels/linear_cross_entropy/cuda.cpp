@@ -96,7 +96,7 @@ class Head {
 }  // namespace
 
 void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
-                          const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
+                          const Targets& targets, double loss_scale, Accumulate accumulate_dweight,
                           int ignore_index, std::int64_t chunk, const Tensor& factors) {
   const CategoryScope scope(Category::workspace);
   const StepValue<float> scale = loss_factor(loss_scale);

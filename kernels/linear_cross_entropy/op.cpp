@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "kernels/checks.h"
+#include "kernels/cross_entropy/targets.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 
@@ -24,8 +25,9 @@ void check_losses(const Tensor& loss, const Tensor& x, const Tensor& factors) {
 }
 
 void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight, const Tensor& x,
-                     const Tensor& weight, const Tensor& targets, std::int64_t chunk) {
-  check_on_one_device(kOp, {{"loss", loss}, {"x", x}, {"weight", weight}, {"targets", targets}});
+                     const Tensor& weight, const Targets& targets, std::int64_t chunk) {
+  check_on_one_device(kOp,
+                      {{"loss", loss}, {"x", x}, {"weight", weight}, {"targets", targets.classes}});
   check_same_floating(kOp, {{"x", x}, {"weight", weight}});
   check_rank(kOp, {"x", x}, 2);
   check_rank(kOp, {"weight", weight}, 2);
@@ -34,8 +36,7 @@ void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight
         describe(weight));
   if (weight.numel() == 0)
     fail("{}: weight is {}; it needs at least one class and one channel", kOp, describe(weight));
-  check_dtype(kOp, {"targets", targets}, DType::i32);
-  check_shape(kOp, {"targets", targets}, {x.size(0)});
+  check_targets(kOp, targets, x.size(0));
   check(chunk == kAutomaticChunk || chunk >= 1, "{}: a chunk of {} rows; it needs at least one",
         kOp, chunk);
   if (dx.defined()) {
@@ -55,7 +56,7 @@ void check_arguments(const Tensor& loss, const Tensor& dx, const Tensor& dweight
 }  // namespace
 
 void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,
-                          const Tensor& targets, double loss_scale, Accumulate accumulate_dweight,
+                          const Targets& targets, double loss_scale, Accumulate accumulate_dweight,
                           int ignore_index, std::int64_t chunk, const Tensor& factors) {
   check_arguments(loss, dx, dweight, x, weight, targets, chunk);
   check_losses(loss, x, factors);

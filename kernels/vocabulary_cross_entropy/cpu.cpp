@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <type_traits>
 
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cross_entropy/exponentials.h"
+#include "kernels/cross_entropy/row_targets.h"
 #include "kernels/cross_entropy/targets.h"
 #include "kernels/reduce/op.h"
 #include "kernels/scale/op.h"
@@ -21,33 +23,34 @@ constexpr std::int64_t kChunk = 1024;
 /// Every class that an i32 can name.
 constexpr std::int64_t kMostClasses = std::int64_t{std::numeric_limits<std::int32_t>::max()} + 1;
 
-/// The statistics of one part's row; `target` counts from the part's first class.
+/// The statistics of one part's row.
 template <typename T>
 RowStatistics<compute_t<T>> statistics_of(const T* logits, std::int64_t classes,
-                                          std::int64_t target) {
+                                          const RowTargets& targets) {
   using C = compute_t<T>;
   const C largest = maximum(logits, classes);
   // With a maximum of minus infinity the exponents would be NaN.
   const C reference = largest == -std::numeric_limits<C>::infinity() ? C{0} : largest;
   return {largest, static_cast<C>(sum_of_exponentials(logits, classes, reference)),
-          0 <= target && target < classes ? load(logits[target]) : C{0}};
+          targets.logit(logits, classes)};
 }
 
 template <typename T>
-void statistics_of_parts(Out statistics, const Tensor& logits, const Tensor& targets,
-                         std::int64_t first_class, std::int64_t parts) {
+void statistics_of_parts(Out statistics, const Tensor& logits, const Targets& targets,
+                         std::int64_t first_class, std::int64_t parts, int ignore_index) {
   using C = compute_t<T>;
   const std::int64_t rows = logits.size(0), classes = logits.size(1) / parts;
   const T* const x = logits.data<T>();
-  const auto* const target = targets.data<std::int32_t>();
   auto* const to = reinterpret_cast<RowStatistics<C>*>(statistics.data<C>());
-  parallel_for(rows * parts, rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t n = i / parts, part = i % parts;
-      to[part * rows + n] =
-          statistics_of(x + i * classes, classes, target[n] - first_class - part * classes);
-    }
-  });
+  parallel_for(
+      rows * parts, rows_per_chunk(classes), [=, &targets](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t n = i / parts, part = i % parts;
+          to[part * rows + n] =
+              statistics_of(x + i * classes, classes,
+                            TargetsOfRows(targets, ignore_index, first_class + part * classes)[n]);
+        }
+      });
 }
 
 template <typename C>
@@ -81,57 +84,59 @@ void combine_all(Out combined, const Tensor& statistics) {
 }
 
 template <typename C>
-void losses_of(Out losses, const Tensor& combined, const Tensor& targets, int ignore_index) {
+void losses_of(Out losses, const Tensor& combined, const TargetsOfRows& targets) {
   const auto* const from = reinterpret_cast<const RowStatistics<C>*>(combined.data<C>());
-  const auto* const target = targets.data<std::int32_t>();
   C* const to = losses.data<C>();
   parallel_for(losses.numel(), kChunk, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       const RowStatistics<C>& row = from[n];
       // The difference first: it would lose digits if the logarithm were added to the maximum.
       const C log_of_sum = static_cast<C>(logarithm(static_cast<double>(row.sum)));
-      to[n] = target[n] == ignore_index ? C{0} : (row.maximum - row.target) + log_of_sum;
+      to[n] = targets[n].ignored() ? C{0} : (row.maximum - row.target) + log_of_sum;
     }
   });
 }
 
-/// One row of dlogits, which may be the row of logits. `target` counts from the row's first class.
+/// One row of dlogits, which may be the row of logits.
 template <typename G, typename T>
 void gradient_of_row(G* dlogits, const T* logits, std::int64_t classes,
-                     const RowStatistics<compute_t<T>>& row, std::int64_t target,
+                     const RowStatistics<compute_t<T>>& row, const RowTargets& targets,
                      compute_t<T> scale) {
   using C = compute_t<T>;
-  const bool has_target = 0 <= target && target < classes;
   // The loop is vectorized only if it reads no memory that dlogits may overlap, except logits.
   const C largest = row.maximum, inverse = C{1} / row.sum;
   // Read before the row is overwritten.
-  const C at_target = has_target ? exponential(load(logits[target]) - largest) : C{0};
+  std::array<C, kMostTargets> at_targets;
+  targets.for_each(classes, [&](std::int64_t k, std::int64_t column) {
+    at_targets[static_cast<std::size_t>(k)] = exponential(load(logits[column]) - largest);
+  });
 #pragma omp simd
   for (std::int64_t v = 0; v < classes; ++v) {
     store_as(dlogits[v], scale * (exponential(load(logits[v]) - largest) * inverse));
   }
-  if (has_target) store_as(dlogits[target], scale * (at_target * inverse - C{1}));
+  targets.for_each(classes, [&](std::int64_t k, std::int64_t column) {
+    const C weight = targets.weight(k);
+    store_as(dlogits[column], scale * (at_targets[static_cast<std::size_t>(k)] * inverse - weight));
+  });
 }
 
 template <typename G, typename T>
-void gradients(Out dlogits, const Tensor& logits, const Tensor& combined, const Tensor& targets,
-               std::int64_t first_class, double loss_scale, int ignore_index,
-               const Tensor& factors) {
+void gradients(Out dlogits, const Tensor& logits, const Tensor& combined,
+               const TargetsOfRows& targets, double loss_scale, const Tensor& factors) {
   using C = compute_t<T>;
   const std::int64_t classes = logits.size(1);
   const T* const x = logits.data<T>();
   const auto* const rows = reinterpret_cast<const RowStatistics<C>*>(combined.data<C>());
-  const auto* const target = targets.data<std::int32_t>();
   G* const dx = dlogits.data<G>();
   const C* const factor = factors.defined() ? factors.data<C>() : nullptr;
   const C scale = static_cast<C>(loss_scale);
   parallel_for(logits.size(0), rows_per_chunk(classes), [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
-      if (target[n] == ignore_index) {
+      if (targets[n].ignored()) {
         std::fill_n(dx + n * classes, classes, G{});
       } else {
-        gradient_of_row(dx + n * classes, x + n * classes, classes, rows[n],
-                        target[n] - first_class, factor == nullptr ? scale : scale * factor[n]);
+        gradient_of_row(dx + n * classes, x + n * classes, classes, rows[n], targets[n],
+                        factor == nullptr ? scale : scale * factor[n]);
       }
     }
   });
@@ -139,11 +144,12 @@ void gradients(Out dlogits, const Tensor& logits, const Tensor& combined, const 
 
 }  // namespace
 
-void vocabulary_statistics(Out statistics, const Tensor& logits, const Tensor& targets,
+void vocabulary_statistics(Out statistics, const Tensor& logits, const Targets& targets,
                            std::int64_t first_class, std::int64_t parts, int ignore_index) {
   check_targets("vocabulary_statistics", targets, kMostClasses, ignore_index);
   visit_floating(logits.dtype(), [&](auto type) {
-    statistics_of_parts<decltype(type)>(statistics, logits, targets, first_class, parts);
+    statistics_of_parts<decltype(type)>(statistics, logits, targets, first_class, parts,
+                                        ignore_index);
   });
 }
 
@@ -152,29 +158,30 @@ void combine_statistics(Out combined, const Tensor& statistics) {
                                    : combine_all<float>(combined, statistics);
 }
 
-void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, double loss_scale,
+void vocabulary_loss(Out loss, const Tensor& combined, const Targets& targets, double loss_scale,
                      int ignore_index) {
   const CategoryScope scope(Category::workspace);
-  const bool by_rows = loss.shape() == targets.shape();
-  const Tensor losses = by_rows ? loss : Tensor::empty(targets.shape(), combined.dtype());
-  combined.dtype() == DType::f64 ? losses_of<double>(losses, combined, targets, ignore_index)
-                                 : losses_of<float>(losses, combined, targets, ignore_index);
+  const Shape rows{targets.rows()};
+  const bool by_rows = loss.shape() == rows;
+  const Tensor losses = by_rows ? loss : Tensor::empty(rows, combined.dtype());
+  const TargetsOfRows of_rows(targets, ignore_index);
+  combined.dtype() == DType::f64 ? losses_of<double>(losses, combined, of_rows)
+                                 : losses_of<float>(losses, combined, of_rows);
   if (!by_rows) tessera::sum(loss, losses);
   tessera::scale(loss, loss, loss_scale);
 }
 
 void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combined,
-                         const Tensor& targets, std::int64_t first_class, double loss_scale,
+                         const Targets& targets, std::int64_t first_class, double loss_scale,
                          int ignore_index, const Tensor& factors) {
+  const TargetsOfRows of_rows(targets, ignore_index, first_class);
   check_targets("vocabulary_gradient", targets, kMostClasses, ignore_index);
   visit_floating(logits.dtype(), [&](auto type) {
     using T = decltype(type);
     if (std::is_same_v<T, float> && dlogits.dtype() == DType::bf16) {
-      return gradients<bfloat16, T>(dlogits, logits, combined, targets, first_class, loss_scale,
-                                    ignore_index, factors);
+      return gradients<bfloat16, T>(dlogits, logits, combined, of_rows, loss_scale, factors);
     }
-    gradients<T, T>(dlogits, logits, combined, targets, first_class, loss_scale, ignore_index,
-                    factors);
+    gradients<T, T>(dlogits, logits, combined, of_rows, loss_scale, factors);
   });
 }
 

@@ -26,19 +26,19 @@ constexpr int kMostThreads = 512;
 
 using Row = RowStatistics<float>;
 
-/// The targets as the kernels take them.
-struct Targets {
-  const std::int32_t* targets;
-  std::int64_t first_class;
-  int ignore_index;
+/// The targets, and where faults among them go.
+struct CheckedTargets {
+  gpu::TargetsOfRows targets;
   FaultSlot fault;
 
-  __device__ bool ignores(std::int64_t n) const { return targets[n] == ignore_index; }
-  /// The target, counted from the first class. One thread reports a negative class.
-  __device__ std::int64_t of_row(std::int64_t n) const {
-    const std::int32_t target = targets[n];
-    if (target < 0 && target != ignore_index && threadIdx.x == 0) gpu::report(fault, n);
-    return target - first_class;
+  /// Those of a row, for the columns of part `part`. Reports a negative class.
+  __device__ gpu::RowTargets of_row(std::int64_t n, std::int64_t part = 0) const {
+    gpu::RowTargets row = targets[n];
+    row.first_class += part * row.columns;
+    for (int k = static_cast<int>(threadIdx.x); k < row.count; k += static_cast<int>(blockDim.x)) {
+      if (row.classes[k] < 0 && row.classes[k] != row.ignore_index) gpu::report(fault, n);
+    }
+    return row;
   }
 };
 
@@ -64,15 +64,17 @@ __device__ gpu::OnlineSum<T> sum_in_order(const T* row, std::int64_t count) {
 /// Row blockIdx.x of part blockIdx.y.
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads)
-    statistics_kernel(Row* statistics, const T* logits, std::int64_t classes, Targets targets) {
+    statistics_kernel(Row* statistics, const T* logits, std::int64_t classes,
+                      CheckedTargets checked) {
+  gpu::SharedMemory memory;
   const std::int64_t n = blockIdx.x, part = blockIdx.y, parts = gridDim.y;
-  const std::int64_t target = targets.of_row(n) - part * classes;
+  const gpu::RowTargets targets = checked.of_row(n, part);
+  float* const at_targets = memory.take<float>(static_cast<std::size_t>(targets.count));
   const T* const row = logits + (n * parts + part) * classes;
+  targets.keep_logits(at_targets, row);
   const auto sum = sum_in_order(row, classes);
   if (threadIdx.x != 0) return;
-  const bool has_target = 0 <= target && target < classes;
-  statistics[part * gridDim.x + n] = {sum.maximum, sum.sum,
-                                      has_target ? gpu::load(row[target]) : 0.0f};
+  statistics[part * gridDim.x + n] = {sum.maximum, sum.sum, targets.logit(at_targets)};
 }
 
 /// to[i] combines from[p] and from[p + 1], with `rows` statistics in each part.
@@ -90,46 +92,68 @@ __global__ void __launch_bounds__(gpu::kThreads)
 }
 
 __global__ void __launch_bounds__(gpu::kThreads)
-    losses_kernel(float* losses, const Row* combined, std::int64_t rows, Targets targets) {
+    losses_kernel(float* losses, const Row* combined, std::int64_t rows,
+                  gpu::TargetsOfRows targets) {
   const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (n >= rows) return;
   const Row row = combined[n];
-  losses[n] = targets.ignores(n) ? 0.0f : (row.maximum - row.target) + logf(row.sum);
+  losses[n] = targets[n].ignored() ? 0.0f : (row.maximum - row.target) + logf(row.sum);
 }
 
 template <typename G, typename T>
 __global__ void __launch_bounds__(kMostThreads)
     gradient_kernel(G* dlogits, const T* logits, const Row* combined, std::int64_t classes,
                     bool vectorized, StepValue<float> scale, const float* factors,
-                    Targets targets) {
-  const std::int64_t n = blockIdx.x, target = targets.of_row(n);
+                    CheckedTargets checked) {
+  gpu::SharedMemory memory;
+  const std::int64_t n = blockIdx.x;
+  const gpu::RowTargets targets = checked.of_row(n);
+  float* const at_targets = memory.take<float>(static_cast<std::size_t>(targets.count));
   const T* const row = logits + n * classes;
   G* const to = dlogits + n * classes;
-  if (targets.ignores(n)) return gpu::zero_row(to, gpu::RowParts<G>(to, classes));
+  if (targets.ignored()) return gpu::zero_row(to, gpu::RowParts<G>(to, classes));
   const gpu::RowParts<T> parts(row, classes, vectorized);
+  targets.keep_logits(at_targets, row);
+  __syncthreads();  // before any thread overwrites them
   const float factor = factors == nullptr ? 1.0f : factors[n];
   const gpu::GradientOfRow<T> gradient(combined[n].maximum, combined[n].sum,
-                                       gpu::current(scale) * factor, target);
-  parts.for_each_single([&](std::int64_t i) { gpu::store(to[i], gradient(gpu::load(row[i]), i)); });
+                                       gpu::current(scale) * factor);
+  parts.for_each_single([&](std::int64_t i) { gpu::store(to[i], gradient(gpu::load(row[i]))); });
   if constexpr (std::is_same_v<G, T>) {
     parts.for_each_vector(
         [&](unsigned j) { return gpu::Vector<T>::load_raw(row + parts.first_of(j)); },
         [&](unsigned j, const uint4& raw) {
           const std::int64_t i = parts.first_of(j);
-          gradient(gpu::Vector<T>::unpack(raw), i).store(to + i);
+          gradient(gpu::Vector<T>::unpack(raw)).store(to + i);
         });
   }
+  targets.correct(to, at_targets, gradient);
 }
 
 Row* rows_of(const Tensor& statistics) {
   return reinterpret_cast<Row*>(statistics.data<float>());
 }
 
-Targets targets_of(const Tensor& targets, std::int64_t first_class, int ignore_index) {
+gpu::TargetsOfRows targets_of_rows(const Targets& targets, std::int64_t first_class,
+                                   std::int64_t columns, int ignore_index) {
+  return {targets.classes.data<std::int32_t>(),
+          targets.weights.defined() ? targets.weights.data<float>() : nullptr,
+          static_cast<int>(targets.each()),
+          ignore_index,
+          first_class,
+          columns};
+}
+
+std::size_t bytes_of_targets(const Targets& targets) {
+  return static_cast<std::size_t>(targets.each()) * sizeof(float);
+}
+
+CheckedTargets targets_of(const Targets& targets, std::int64_t first_class, std::int64_t columns,
+                          int ignore_index) {
   const FaultSlot fault = fault_slot(
       current_stream(),
       "vocabulary_cross_entropy: the target at position {} is neither a class nor ignore_index");
-  return {targets.data<std::int32_t>(), first_class, ignore_index, fault};
+  return {targets_of_rows(targets, first_class, columns, ignore_index), fault};
 }
 
 /// At least a warp, at most one thread per element. A function of the part alone.
@@ -146,16 +170,16 @@ void combine_pairs(Out combined, const Tensor& statistics) {
 
 }  // namespace
 
-void vocabulary_statistics(Out statistics, const Tensor& logits, const Tensor& targets,
+void vocabulary_statistics(Out statistics, const Tensor& logits, const Targets& targets,
                            std::int64_t first_class, std::int64_t parts, int ignore_index) {
   if (logits.numel() == 0) return;
   const std::int64_t classes = logits.size(1) / parts;
   const dim3 blocks(static_cast<unsigned>(logits.size(0)), static_cast<unsigned>(parts));
   gpu::visit(logits.dtype(), [&](auto type) {
     using T = decltype(type);
-    gpu::launch(statistics_kernel<T>, blocks, threads_for(classes), 0, gpu::stream(),
-                rows_of(statistics), logits.data<T>(), classes,
-                targets_of(targets, first_class, ignore_index));
+    gpu::launch(statistics_kernel<T>, blocks, threads_for(classes), bytes_of_targets(targets),
+                gpu::stream(), rows_of(statistics), logits.data<T>(), classes,
+                targets_of(targets, first_class, classes, ignore_index));
   });
 }
 
@@ -170,33 +194,34 @@ void combine_statistics(Out combined, const Tensor& statistics) {
   cuda::combine_statistics(combined, half);
 }
 
-void vocabulary_loss(Out loss, const Tensor& combined, const Tensor& targets, double loss_scale,
+void vocabulary_loss(Out loss, const Tensor& combined, const Targets& targets, double loss_scale,
                      int ignore_index) {
   const CategoryScope scope(Category::workspace);
-  const std::int64_t rows = targets.numel();
+  const std::int64_t rows = targets.rows();
   const bool by_rows = loss.numel() != 1;
   const Tensor losses = by_rows ? loss : Tensor::empty({rows}, DType::f32);
   if (rows > 0) {
     gpu::launch(losses_kernel, dim3(gpu::blocks_for(rows, gpu::kThreads, INT32_MAX)),
                 dim3(gpu::kThreads), 0, gpu::stream(), losses.data<float>(), rows_of(combined),
-                rows, targets_of(targets, 0, ignore_index));
+                rows, targets_of_rows(targets, 0, 0, ignore_index));
   }
   if (by_rows) return tessera::scale(loss, loss, loss_scale);
   scaled_sum(loss, losses, loss_factor(loss_scale));
 }
 
 void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combined,
-                         const Tensor& targets, std::int64_t first_class, double loss_scale,
+                         const Targets& targets, std::int64_t first_class, double loss_scale,
                          int ignore_index, const Tensor& factors) {
   if (logits.numel() == 0) return;
   const std::int64_t classes = logits.size(1);
   const auto apart = reinterpret_cast<std::uintptr_t>(dlogits.raw()) -
                      reinterpret_cast<std::uintptr_t>(logits.raw());
   const auto run = [&](auto* kernel, auto* to, auto* from, bool vectorized) {
-    gpu::launch(kernel, dim3(static_cast<unsigned>(logits.size(0))), threads_for(classes), 0,
-                gpu::stream(), to, from, rows_of(combined), classes, vectorized,
-                loss_factor(loss_scale), factors.defined() ? factors.data<float>() : nullptr,
-                targets_of(targets, first_class, ignore_index));
+    gpu::launch(kernel, dim3(static_cast<unsigned>(logits.size(0))), threads_for(classes),
+                bytes_of_targets(targets), gpu::stream(), to, from, rows_of(combined), classes,
+                vectorized, loss_factor(loss_scale),
+                factors.defined() ? factors.data<float>() : nullptr,
+                targets_of(targets, first_class, classes, ignore_index));
   };
   if (dlogits.dtype() != logits.dtype()) {
     return run(gradient_kernel<bfloat16, float>, dlogits.data<bfloat16>(), logits.data<float>(),

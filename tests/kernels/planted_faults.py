@@ -398,11 +398,11 @@ CPU_FAULTS = {
             "x.maximum == largest ? x.sum :",
             "x.maximum <= largest ? x.sum :"),
         "every part takes the target for one of its own classes": (
-            "target[n] - first_class - part * classes",
-            "target[n] - first_class - 0 * part"),
+            "first_class + part * classes)[n]",
+            "first_class + 0 * part)[n]"),
         "the gradient of divided classes is the softmax at the target": (
-            "scale * (at_target * inverse - C{1})",
-            "scale * (at_target * inverse)"),
+            "const C weight = targets.weight(k);",
+            "const C weight{0};"),
     },
     ("kernels/matmul/cpu/tiles.h", "kernels_matmul_cpu"): {
         "all tiles have the rows of the upper ones": (
@@ -558,8 +558,16 @@ CPU_FAULTS = {
     },
     ("kernels/cross_entropy/cpu.cpp", "kernels_cross_entropy"): {
         "the gradient at the target is the softmax": (
-            "  store_as(dlogits[target], dloss * at_target);",
-            "  store_as(dlogits[target], dloss * (at_target + C{1}));"),
+            "exponential(load(logits[column]) - logsumexp) - weight;",
+            "exponential(load(logits[column]) - logsumexp) - 0 * weight;"),
+    },
+    ("kernels/cross_entropy/row_targets.h", "kernels_weighted_targets"): {
+        "all targets of a row have the first one's weight": (
+            "weights == nullptr ? 1.0f : weights[k]",
+            "weights == nullptr ? 1.0f : weights[0 * k]"),
+        "a row's targets begin where the row before has its own": (
+            "return {classes_ + n * each_,",
+            "return {classes_ + n,"),
     },
     ("kernels/cpu/lanes.h", "kernels_instruction_sets"): {
         "a sum's lanes are as many as a vector of AVX2 has": (
@@ -1346,26 +1354,20 @@ FAULTS = {
     },
     ("kernels/cross_entropy/cuda.cu", "kernels_cross_entropy"): {
         "every row's gradient is scaled by the first row's": (
-            "1.0f, dloss[n], target",
-            "1.0f, dloss[0], target"),
+            "1.0f, dloss[n]",
+            "1.0f, dloss[0]"),
         "ignore_index is not ignored": (
-            "    if (target == ignore_index) return -1;\n",
-            ""),
+            "return row.ignored() || target < 0",
+            "return target < 0 && !row.ignored()"),
     },
     ("kernels/cross_entropy/cuda.cu", "kernels_linear_cross_entropy"): {
         "the target's logit is read after others have written": (
-            "const float at_target = gpu::load(row[target]);",
-            "struct {\n"
-            "    const T* logit;\n"
-            "    operator float() const { return gpu::load(*logit); }\n"
-            "  } const at_target{row + target};"),
+            "  targets.correct(row, at_targets, gradient);\n",
+            "  targets.keep_logits(at_targets, row);\n"
+            "  targets.correct(row, at_targets, gradient);\n"),
         "gradients of ignored rows stay logits": (
-            "    return gpu::zero_row(row, parts);\n"
-            "  }\n"
-            "  const float at_target",
-            "    return;\n"
-            "  }\n"
-            "  const float at_target"),
+            "    return gpu::zero_row(row, parts);\n",
+            "    return;\n"),
     },
     ("kernels/linear_cross_entropy/cuda.cpp", "kernels_linear_cross_entropy"): {
         "the last tokens, fewer than a chunk, are left out": (
@@ -1428,7 +1430,7 @@ FAULTS = {
             "from[(2 * pair + 1) * rows + n]",
             "from[(pair + 1) * rows + n]"),
         "ignored rows of divided classes have a gradient": (
-            "  if (targets.ignores(n)) return gpu::zero_row(to, gpu::RowParts<G>(to, classes));\n",
+            "  if (targets.ignored()) return gpu::zero_row(to, gpu::RowParts<G>(to, classes));\n",
             ""),
     },
     ("kernels/matmul/cuda.cpp", "kernels_matmul"): {
