@@ -759,6 +759,25 @@ FAULTS = {
             "  check(header[2] == tokens,",
             "  check(header[2] >= 0,"),
     },
+    ("tools/data/teacher_file.cpp", "teacher_file"): {
+        "a teacher's answers to other tokens are taken": (
+            "header_.tokens == tokens.size() && header_.hash == hash_of_tokens(tokens),",
+            "header_.tokens == tokens.size(),"),
+        "an id that comes twice is taken": (
+            "check(twice == used.end(),",
+            "check(twice == used.end() || *twice > 0,"),
+    },
+    ("tools/data/soft_targets.cpp", "soft_targets"): {
+        "the teacher's part is not divided by its sum": (
+            "weight * (probability(k) / sum);",
+            "weight * probability(k);"),
+        "the next token loses the teacher's share of it": (
+            "      of_next += share;\n",
+            ""),
+        "a token without a teacher keeps the next token's share alone": (
+            "used == 0 ? 1.0 : 1.0 - weight;",
+            "1.0 - weight;"),
+    },
     ("tools/data/first_fit.cpp", "document_rows"): {
         "a piece goes to the last row with room in its half": (
             "    node *= 2;\n    if (free_[node] < tokens) ++node;\n",
