@@ -8,13 +8,13 @@
 //
 //   (1 - w) [v = next token] + w p(v),    p(v) = P(v) / (sum of P over the K ids) for these ids, else 0
 //
-// with the teacher's probabilities P. Its mass is 1, as the weighted targets of kernels/cross_entropy/op.h need it.
-// Its gradient is that of w KL(p | student) too, because the entropy of p has none.
+// with the teacher's probabilities P. Its mass is 1, as kernels/cross_entropy/op.h needs it.
+// Its gradient is that of w KL(p | student) too, because the entropy of p has none: the loss of torchtune's
+// ForwardKLLoss, with p for the whole distribution.
 //
-// Dividing by the sum is one of two choices. The student's logits learn the order of the K tokens, and that all others
-// have nothing: the tail's mass moves to the K, so that a small K makes students too sure (Anshumann et al. 2025, who
-// sample ids instead). The next token's share works against this. The other choice, a bucket for the rest, has no
-// such bias, but asks for the student's mass outside of the K, which is no sum over targets.
+// Division by the sum moves the tail's mass to the K tokens, so that a small K makes students too sure (Anshumann
+// et al. 2025, who sample ids instead). The next token's share works against this. A bucket for the rest would
+// have no such bias, but its loss needs the student's mass outside of the K, which is no sum over targets.
 #pragma once
 
 #include <cstdint>

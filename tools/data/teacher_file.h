@@ -7,8 +7,8 @@
 //                uint16[K] ids, or uint32[K] of a vocabulary of more than 65536, and
 //                float16[K] log-probabilities. Minus infinity is an empty place; its id is 0
 //
-// The places that have an id come first. A record without any says nothing: the last token of a document has one.
-// The hash is FNV-1a over the tokens as uint32, so that it does not depend on a token's width in the file.
+// The places that have an id come first. A record may have none: that of a document's last token has none. The
+// hash is FNV-1a over the tokens as uint32, so it does not depend on their width in the token file.
 #pragma once
 
 #include <cstdint>
