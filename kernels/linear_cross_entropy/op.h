@@ -3,7 +3,8 @@
 //   logits = x weight^T
 //   loss = loss_scale * sum over valid n of cross_entropy(logits[n], targets[n])
 //
-//   x [N, C], weight [V, C] floating; targets of N rows (cross_entropy/op.h); loss [1] f32 (f64 for f64), or [N]
+//   x [N, C], weight [V, C] floating; targets of N rows (kernels/cross_entropy/op.h)
+//   loss [1] f32 (f64 for f64), or [N]
 //   dx [N, C] = d loss / d x;  dweight [V, C] (+)= d loss / d weight (may be f32 for 16-bit x)
 //
 // The logits of a whole batch are the largest tensor of a small language model (N * V). Here only

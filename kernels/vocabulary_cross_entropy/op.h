@@ -20,11 +20,10 @@
 //
 //   m = max(m_a, m_b),  sum_a exp(m_a - m) + sum_b exp(m_b - m),  the sum of the targets' logits
 //
-// in the balanced tree of kernels/tree_reduce/op.h. So a
-// rank combines its parts, gathers the other ranks' results and combines these: the bits depend on the
-// parts alone, not on the number of ranks, where both numbers are powers of two. This is the parallel
-// form of the online softmax (Milakov, Gimelshein 2018); Megatron-LM divides the vocabulary likewise
-// (Shoeybi et al. 2019, section 3).
+// in the balanced tree of kernels/tree_reduce/op.h. So a rank combines its parts, gathers the other ranks'
+// results and combines these: the bits depend on the parts alone, not on the number of ranks, where both
+// numbers are powers of two. This is the parallel form of the online softmax (Milakov, Gimelshein 2018);
+// Megatron-LM divides the vocabulary likewise (Shoeybi et al. 2019, section 3).
 //
 // A target that is negative and not ignore_index raises Error that names its position: at once on the
 // CPU, and on a GPU when the stream is next synchronized. A call does not know the number of all
@@ -51,9 +50,9 @@ void combine_statistics(Out combined, const Tensor& statistics);
 void vocabulary_loss(Out loss, const Tensor& combined, const Targets& targets, double loss_scale,
                      int ignore_index = kIgnoreIndex);
 
-/// dlogits[n, v] = loss_scale factors[n] (exp(logits[n, v] - m) / sum - (the weight of v as a target)); 0 in rows
-/// that are ignored. Undefined factors [N], of the dtype of `combined`, are 1. dlogits has logits' dtype and
-/// may be logits, or is bf16 for f32 logits.
+/// dlogits[n, v] = loss_scale factors[n] (exp(logits[n, v] - m) / sum - (weight of v among the targets, or 0));
+/// 0 in rows that are ignored. Undefined factors [N], of the dtype of `combined`, are 1. dlogits has logits'
+/// dtype and may be logits, or is bf16 for f32 logits.
 void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combined,
                          const Targets& targets, std::int64_t first_class, double loss_scale,
                          int ignore_index = kIgnoreIndex, const Tensor& factors = Tensor());

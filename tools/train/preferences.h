@@ -10,7 +10,8 @@ namespace tessera {
 
 /// Whether the objective is a loss of pairs, and whether that needs a reference.
 inline bool compares_pairs(Objective objective) {
-  return objective != Objective::next_token;
+  return objective == Objective::dpo || objective == Objective::ipo ||
+         objective == Objective::simpo;
 }
 inline bool needs_reference(Objective objective) {
   return compares_pairs(objective) && objective != Objective::simpo;
