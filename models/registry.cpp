@@ -77,9 +77,8 @@ Hyperparameters model_preset(std::string_view name) {
 const ModelFamily& family_of(const nlohmann::json& config) {
   const std::string model_type = ConfigReader(config).text("model_type", "");
   check(model_type != "gemma2",
-        "config.json: model_type is gemma2, which caps its logits by tanh; that is not supported, "
-        "and "
-        "Gemma 3, which does not, is");
+        "config.json: model_type is gemma2, which caps its logits by tanh; that is not "
+        "supported, and Gemma 3, which does not, is");
   std::vector<std::string_view> known;
   for (const ModelFamily& family : model_families()) {
     for (const std::string_view type : family.model_types) {

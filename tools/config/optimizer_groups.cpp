@@ -167,8 +167,7 @@ Key optimizer_groups_key(std::vector<OptimizerGroupConfig>& groups) {
       "`match` lists names with `*` and `?`, or `vectors` (norms and biases), `tables` (embeddings "
       "and head), `matrices` (all others). A group may have every key of this section but "
       "`clip_norm`, `qk_clip`, `master_dtype` and `groups`, also `learning_rate_factor` and "
-      "`frozen: true`. "
-      "Norms and biases decay only in a group with `weight_decay`.");
+      "`frozen: true`. Norms and biases decay only in a group with `weight_decay`.");
   key.parse_list = [&groups](const YAML::Node& list, const NodePlace& place) {
     groups = read_groups(list, place);
   };

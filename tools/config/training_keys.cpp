@@ -75,8 +75,8 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
       number_key(
           "optimizer.qk_clip", optimizer.qk_clip, kFromZero,
           "muon: the largest attention logit that a head may have, such as 100. After a step in "
-          "which "
-          "a head had a larger one, its query and key weights are scaled down to it. 0 = none."),
+          "which a head had a larger one, its query and key weights are scaled down to it. "
+          "0 = none."),
       number_key("optimizer.clip_norm", optimizer.clip_norm, kFromZero,
                  "Largest global norm of the gradient. A longer gradient is scaled down to it; 0 = "
                  "no clipping."),

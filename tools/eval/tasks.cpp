@@ -109,7 +109,7 @@ TaskEntry read_mmlu(const JsonEntries& fields) {
 TaskEntry read_winogrande(const JsonEntries& fields) {
   const std::string sentence = fields.text("sentence");
   const std::size_t gap = sentence.find('_');
-  check(gap != sentence.npos, "{} is {}; expected a gap _", fields.name_of("sentence"),
+  check(gap != std::string::npos, "{} is {}; expected a gap _", fields.name_of("sentence"),
         excerpt(sentence));
   TaskEntry entry =
       with_choices(sentence.substr(0, gap), {fields.text("option1"), fields.text("option2")},
