@@ -30,13 +30,14 @@ Tensor permuted(const Tensor& rows, const Tensor& order) {
 
 Tensor cut_rows(const Tensor& rows, const TokenCut& cut) {
   const std::int64_t pieces = cut.pieces_of_row();
-  check(rows.rank() == 2 && rows.size(1) % pieces == 0,
+  check(rows.rank() >= 2 && rows.size(1) % pieces == 0,
         "rows {} cannot be cut into {} pieces of tokens; their length must be a multiple of it",
         describe(rows), pieces);
   const std::int64_t batch = rows.size(0), tokens = rows.size(1) / pieces;
-  const Tensor from = rows.reshape({batch * pieces, tokens});
+  const std::int64_t each = rows.rank() == 2 ? 1 : rows.size(2);
+  const Tensor from = rows.reshape({batch * pieces, tokens * each});
   const bool on_host = rows.device().is_cpu();
-  const Shape shape = {cut.pieces() * batch, tokens};
+  const Shape shape = rows.shape().with(0, cut.pieces() * batch).with(1, tokens);
   const Tensor result =
       on_host ? Tensor::empty_on_host(shape, rows.dtype()) : Tensor::empty(shape, rows.dtype());
   const auto for_each_piece = [&](const auto& copy) {
@@ -50,7 +51,7 @@ Tensor cut_rows(const Tensor& rows, const TokenCut& cut) {
     });
     return result;
   }
-  const auto bytes = static_cast<std::size_t>(tokens) * size_of(rows.dtype());
+  const auto bytes = static_cast<std::size_t>(tokens * each) * size_of(rows.dtype());
   on_one_thread([&] {
     for_each_piece([&](std::int64_t to, std::int64_t at) {
       std::memcpy(result.raw() + static_cast<std::size_t>(to) * bytes,

@@ -46,7 +46,8 @@ struct TokenCut {
   std::int64_t place_of(std::int64_t j) const { return place_of(j, rank); }
 };
 
-/// This rank's tokens of whole rows [B, T]: [P B, t]. T is a multiple of 2 G; else raises Error.
+/// This rank's tokens of whole rows [B, T] or [B, T, K]: [P B, t] or [P B, t, K]. T is a multiple of 2 G; else
+/// raises Error.
 Tensor cut_rows(const Tensor& rows, const TokenCut& cut);
 
 /// A sharding strategy implements the exchange (sharding/strategy/context_exchange.h).

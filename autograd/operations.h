@@ -130,7 +130,7 @@ Variable rope(Variable x, std::int64_t heads, std::int64_t head_size, const Rope
 
 /// Mean cross-entropy of logits [N, V] over the targets [N] that are not `ignore_index`; a scalar
 /// [1]. Zero if no target counts.
-Variable cross_entropy(const Variable& logits, const Tensor& targets,
+Variable cross_entropy(const Variable& logits, const Targets& targets,
                        int ignore_index = kIgnoreIndex);
 
 /// loss_scale * (sum of the cross-entropies of x weight^T against targets): the end of a graph. x
@@ -147,7 +147,7 @@ enum class FurtherUse { no, yes };
 /// With an `objective` its loss takes the place of the scaled sum, and loss_scale is up to it. The logits are
 /// then computed twice, because its factors need the cross-entropies of all rows. Raises Error then if
 /// there are leaves of tokens.
-Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
+Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Targets& targets,
                               double loss_scale, int ignore_index = kIgnoreIndex,
                               std::int64_t chunk = kAutomaticChunk,
                               FurtherUse further_use = FurtherUse::no,

@@ -332,7 +332,7 @@ Variable Decoder::from_head(const Variable& x, const Shape& shape, bool wide,
   return Variable(relay_->share(x.defined() ? result.data() : Tensor(), shape, dtype));
 }
 
-Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
+Variable Decoder::loss(const Tensor& inputs, const Targets& targets, double loss_scale,
                        bool training, const Tensor& document_starts,
                        const RowObjective& objective) {
   return loss_of_stage({0, parts()}, Variable(), inputs, targets, loss_scale, training,
@@ -340,15 +340,18 @@ Variable Decoder::loss(const Tensor& inputs, const Tensor& targets, double loss_
 }
 
 Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,
-                                const Tensor& targets, double loss_scale, bool training,
+                                const Targets& targets, double loss_scale, bool training,
                                 const Tensor& document_starts, const RowObjective& objective) {
   check(0 <= stage.first && stage.first < stage.last && stage.last <= parts(),
         "a stage has the parts {} to {}, and the model has {}", stage.first, stage.last, parts());
   check(x.defined() == (stage.first > 0),
         "a stage takes the residual stream unless it has the embedding");
-  check(targets.shape() == inputs.shape(),
-        "the targets are {}; expected the shape of the inputs, {}", describe(targets),
-        describe(inputs));
+  const Shape expected = targets.weights.defined()
+                             ? Shape{inputs.size(0), inputs.size(1), targets.each()}
+                             : inputs.shape();
+  check(targets.classes.shape() == expected,
+        "the targets are {}; expected one or several for each of the inputs {}",
+        describe(targets.classes), describe(inputs));
   const bool counts = training && routers_;
   if (counts) routers_->start_forward();
   const Variable y =

@@ -83,10 +83,10 @@ class Decoder : public LanguageModel {
   const TransformerShape& shape() const final { return shape_; }
   const Units& units() const final { return units_; }
   void add_adapters(const MakeAdapter& make) final;
-  Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale, bool training,
+  Variable loss(const Tensor& inputs, const Targets& targets, double loss_scale, bool training,
                 const Tensor& document_starts = Tensor(), const RowObjective& objective = {}) final;
   Variable loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,
-                         const Tensor& targets, double loss_scale, bool training,
+                         const Targets& targets, double loss_scale, bool training,
                          const Tensor& document_starts = Tensor(),
                          const RowObjective& objective = {}) final;
   Variable logits(const Tensor& inputs, const Tensor& document_starts = Tensor()) final;

@@ -12,6 +12,7 @@
 #include "autograd/row_objective.h"
 #include "autograd/unit.h"
 #include "autograd/variable.h"
+#include "kernels/cross_entropy/op.h"
 #include "models/key_value_cache.h"
 #include "models/transformer_shape.h"
 
@@ -47,7 +48,8 @@ class LanguageModel : public Module {
   virtual void add_adapters(const MakeAdapter& make) = 0;
 
   /// loss_scale * sum of the cross-entropies of predicting targets [B, T] from inputs [B, T] (i32).
-  /// A target of -100 is ignored and adds nothing; see valid_targets(). f32 (f64 for f64).
+  /// A target of -100 is ignored and adds nothing; see valid_targets(). A token may have several, with weights:
+  /// [B, T, K] (kernels/cross_entropy/op.h). f32 (f64 for f64).
   ///
   /// The head computes its gradients in this forward pass, so the normalizer is an input: pass
   /// loss_scale = 1 / (valid targets of the whole step). Every micro-batch and every rank passes the
@@ -57,7 +59,7 @@ class LanguageModel : public Module {
   /// `document_starts` (i32 [B, T], models/documents.h) tells documents in a row apart; undefined: a
   /// row is one document. With an `objective` of the tokens' cross-entropies the loss is that of the
   /// objective (autograd/operations.h).
-  virtual Variable loss(const Tensor& inputs, const Tensor& targets, double loss_scale,
+  virtual Variable loss(const Tensor& inputs, const Targets& targets, double loss_scale,
                         bool training, const Tensor& document_starts = Tensor(),
                         const RowObjective& objective = {}) = 0;
 
@@ -65,7 +67,7 @@ class LanguageModel : public Module {
   /// undefined before the embedding. Returns the residual stream behind them, or behind the head the loss.
   /// Routers count, and add the losses of, the blocks of the stage.
   virtual Variable loss_of_stage(const Stage& stage, const Variable& x, const Tensor& inputs,
-                                 const Tensor& targets, double loss_scale, bool training,
+                                 const Targets& targets, double loss_scale, bool training,
                                  const Tensor& document_starts = Tensor(),
                                  const RowObjective& objective = {}) = 0;
 

@@ -62,8 +62,8 @@ class Head {
   }
 
   /// The statistics [n, 3] of the rows for all classes. A collective.
-  Tensor statistics(const std::vector<Tensor>& logits, const Tensor& targets) const {
-    const std::int64_t n = targets.numel();
+  Tensor statistics(const std::vector<Tensor>& logits, const Targets& targets) const {
+    const std::int64_t n = targets.rows();
     const DType dtype = logits.front().dtype();
     const Tensor parts = workspace({std::ssize(classes_), n, 3}, dtype);
     for (std::size_t i = 0; i < classes_.size(); ++i) {
@@ -85,12 +85,12 @@ class Head {
     return all;
   }
 
-  void loss(Out loss, const Tensor& statistics, const Tensor& targets) const {
+  void loss(Out loss, const Tensor& statistics, const Targets& targets) const {
     vocabulary_loss(loss, statistics, targets, loss_scale_, ignore_index_);
   }
 
   /// Turns each part's logits into their gradients, in the dtype of the weight.
-  void differentiate(std::vector<Tensor>& logits, const Tensor& statistics, const Tensor& targets,
+  void differentiate(std::vector<Tensor>& logits, const Tensor& statistics, const Targets& targets,
                      const Tensor& factors) const {
     for (std::size_t i = 0; i < classes_.size(); ++i) {
       if (classes_[i].count == 0) continue;
@@ -158,10 +158,10 @@ class Head {
 }  // namespace
 
 void divided_cross_entropy(Out loss, const HeadGradients& gradients, const Tensor& x,
-                           const Parameter& weight, const Tensor& targets, double loss_scale,
+                           const Parameter& weight, const Targets& targets, double loss_scale,
                            int ignore_index, std::int64_t chunk, const Tensor& factors) {
   const Head head(weight, loss_scale, ignore_index);
-  const bool by_rows = loss.shape() == targets.shape();
+  const bool by_rows = loss.shape() == Shape{targets.rows()};
   const Tensor of_chunk = activation({1}, loss.dtype());
   if (chunk == kAutomaticChunk) {
     chunk = x.device().is_cpu() ? cpu::kCrossEntropyChunk : cuda::kCrossEntropyChunk;
@@ -169,7 +169,8 @@ void divided_cross_entropy(Out loss, const HeadGradients& gradients, const Tenso
   Accumulate accumulate = gradients.accumulate;
   for (std::int64_t first = 0; first < x.size(0); first += chunk) {
     const std::int64_t last = std::min(x.size(0), first + chunk);
-    const Tensor rows = x.slice(first, last), targets_of = targets.slice(first, last);
+    const Tensor rows = x.slice(first, last);
+    const Targets targets_of = targets.slice(first, last);
     std::vector<Tensor> logits = head.logits(rows);
     const Tensor statistics = head.statistics(logits, targets_of);
     const Tensor whole = first == 0 ? loss : of_chunk;

@@ -19,7 +19,7 @@ struct HeadGradients {
 /// The kernel linear_cross_entropy of all rows x [N, C], with this rank's part of the weight. Every rank has
 /// the whole loss, [1] or [N], and the same factors. A collective.
 void divided_cross_entropy(Out loss, const HeadGradients& gradients, const Tensor& x,
-                           const Parameter& weight, const Tensor& targets, double loss_scale,
+                           const Parameter& weight, const Targets& targets, double loss_scale,
                            int ignore_index, std::int64_t chunk, const Tensor& factors);
 
 }  // namespace tessera

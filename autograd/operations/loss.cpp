@@ -17,31 +17,34 @@
 
 namespace tessera {
 
-Variable cross_entropy(const Variable& logits, const Tensor& targets, int ignore_index) {
+Variable cross_entropy(const Variable& logits, const Targets& targets, int ignore_index) {
   const Tensor x = logits.data();
   const DType dtype = statistics_dtype(x.dtype());
-  const Tensor flat = targets.reshape({targets.numel()});
-  const Tensor losses = activation({flat.numel()}, dtype);
+  const Targets rows = targets.as_rows();
+  const Tensor losses = activation({rows.rows()}, dtype);
   const Tensor logsumexp = like(losses);
-  cross_entropy_forward(losses, logsumexp, x, flat, ignore_index);
+  cross_entropy_forward(losses, logsumexp, x, rows, ignore_index);
   std::int64_t valid = 0;
-  for (const std::int32_t target : flat.to_vector<std::int32_t>()) valid += target != ignore_index;
+  const auto classes = rows.classes.to_vector<std::int32_t>();
+  for (std::size_t i = 0; i < classes.size(); i += static_cast<std::size_t>(rows.each())) {
+    valid += classes[i] != ignore_index;
+  }
   const double mean = valid == 0 ? 0.0 : 1.0 / static_cast<double>(valid);
   const Tensor total = activation({1}, dtype);
   sum(total, losses);
   scale(total, total, mean);
 
-  const auto backward = [x, logsumexp, flat, dtype, mean, ignore_index](Tensor dy) -> Gradients {
+  const auto backward = [x, logsumexp, rows, dtype, mean, ignore_index](Tensor dy) -> Gradients {
     const CategoryScope category(Category::activations);
-    const Tensor dlosses = Tensor::full({flat.numel()}, dtype, mean * scalar_gradient(dy));
+    const Tensor dlosses = Tensor::full({rows.rows()}, dtype, mean * scalar_gradient(dy));
     const Tensor dx = like(x);
-    cross_entropy_backward(dx, dlosses, x, logsumexp, flat, ignore_index);
+    cross_entropy_backward(dx, dlosses, x, logsumexp, rows, ignore_index);
     return {dx};
   };
   return differentiable(total, {logits}, false, backward);
 }
 
-Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Tensor& targets,
+Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const Targets& targets,
                               double loss_scale, int ignore_index, std::int64_t chunk,
                               FurtherUse further_use, const RowObjective& objective) {
   const SharedAxis& axis = weight.tensor_axis();
@@ -54,10 +57,10 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
     dx = axis == nullptr ? like(rows) : activation(rows.shape(), statistics_dtype(rows.dtype()));
   }
   const std::int64_t leaves = token_leaves();
-  const Tensor flat = targets.reshape({targets.numel()});
+  const Targets all_targets = targets.as_rows();
   const bool leaves_stay = wants_dweight && further_use == FurtherUse::yes && leaves > 1;
   const auto head = [&](Out of, const HeadGradients& gradients, const Tensor& own_rows,
-                        const Tensor& own_targets, const Tensor& factors) {
+                        const Targets& own_targets, const Tensor& factors) {
     const double scale = objective ? 1.0 : loss_scale;
     if (axis != nullptr) {
       divided_cross_entropy(of, gradients, own_rows, weight, own_targets, scale, ignore_index,
@@ -70,9 +73,9 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
   Tensor losses, factors;  // of an objective
   if (objective) {
     check(leaves == 1, "linear_cross_entropy: an objective of rows has no leaves of tokens");
-    losses = activation({flat.numel()}, loss.dtype());
+    losses = activation({all_targets.rows()}, loss.dtype());
     if (recording) factors = like(losses);
-    head(losses, {}, rows, flat, {});
+    head(losses, {}, rows, all_targets, {});
     objective(loss, factors, losses);
     if (!recording) return Variable(loss);
   }
@@ -86,7 +89,8 @@ Variable linear_cross_entropy(const Variable& x, const Parameter& weight, const 
     if (leaves_stay) left.push_back(like(weight.gradient()));
     const HeadGradients gradients = {of(dx), leaves_stay ? left.back() : of_weight.next(),
                                      of_weight.accumulate()};
-    head(objective ? losses : of_loss.next(), gradients, of(rows), of(flat), of(factors));
+    const Targets targets_of{of(all_targets.classes), of(all_targets.weights)};
+    head(objective ? losses : of_loss.next(), gradients, of(rows), targets_of, of(factors));
     if (!objective) of_loss.added();
     of_weight.added();
   }

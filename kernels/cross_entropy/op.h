@@ -29,17 +29,25 @@ inline constexpr int kIgnoreIndex = -100;
 /// The most targets of a row.
 inline constexpr std::int64_t kMostTargets = 1024;
 
-/// The targets of N rows: classes [N], or classes and weights [N, K].
+/// The targets of N rows: classes [N], or classes and weights [N, K]. Those of tokens are [B, T] or [B, T, K]
+/// until they are rows.
 struct Targets {
   Tensor classes;
   Tensor weights;
 
-  Targets(Tensor classes, Tensor weights = {})
+  Targets(Tensor classes = {}, Tensor weights = {})
       : classes(std::move(classes)), weights(std::move(weights)) {}
 
+  bool defined() const { return classes.defined(); }
   std::int64_t rows() const { return classes.size(0); }
   /// K.
   std::int64_t each() const { return weights.defined() ? weights.size(-1) : 1; }
+  /// Those of tokens as rows.
+  Targets as_rows() const {
+    if (!weights.defined()) return classes.reshape({classes.numel()});
+    const Shape rows{classes.numel() / each(), each()};
+    return {classes.reshape(rows), weights.reshape(rows)};
+  }
   Targets slice(std::int64_t first, std::int64_t last) const {
     return {classes.slice(first, last), weights.defined() ? weights.slice(first, last) : weights};
   }

@@ -277,6 +277,24 @@ TEST_CASE("linear_cross_entropy: gradients, with chunks that do not divide the t
   }
 }
 
+TEST_CASE("both cross-entropies: gradients with several weighted targets for each token", "[cpu]") {
+  const test::Rank rank;
+  OwnedParameter weight("weight", {7, 3});
+  const Targets targets{
+      Tensor::from(
+          std::vector<std::int32_t>{2, 0, 6, kIgnoreIndex, kIgnoreIndex, kIgnoreIndex, 5, 2},
+          {2, 2, 2}),
+      Tensor::from(std::vector<float>{0.75f, 0.25f, 1.0f, 0.0f, 0.0f, 0.0f, 0.5f, 0.5f},
+                   {2, 2, 2})};
+  check_gradients({leaf({4, 7})}, {},
+                  [&](const Inputs& x) { return cross_entropy(x[0], targets); });
+  for (const std::int64_t chunk : {1, 3, 64}) {
+    check_gradients({leaf({2, 2, 3})}, {&weight}, [&](const Inputs& x) {
+      return linear_cross_entropy(x[0], weight.parameter, targets, 0.25, kIgnoreIndex, chunk);
+    });
+  }
+}
+
 TEST_CASE("constants and frozen parameters give a constant, one trained parameter does not",
           "[cpu]") {
   const test::Rank rank;

@@ -248,6 +248,10 @@ Case draw(std::uint64_t number) {
   if (drawn.mixture && halves && config.train.ema == 0.0 && draws.coin()) {
     config.train.batch_ramp = {{.batches = 2, .rows = kRows / 2}};
   }
+  if (config.train.objective == Objective::next_token && draws.below(4) == 0) {
+    config.train.objective = Objective::distill;
+    config.distill = {.top_k = draws.one_of({1, 3, 8}), .weight = draws.one_of({0.3, 1.0})};
+  }
   return drawn;
 }
 
@@ -280,6 +284,11 @@ TrainedSession train(const Case& drawn, test::Steps steps) {
   }
   if (drawn.mixture) {
     steps.source = batches_of(mixed_rows(), /*first_step=*/0, batch_sizes(drawn.config));
+  }
+  if (drawn.config.train.objective == Objective::distill) {
+    const BatchSource source =
+        steps.source ? *steps.source : random_tokens(drawn.config.data, kVocabulary);
+    steps.source = test::with_teacher(source, drawn.config.distill, kVocabulary);
   }
   return test::train_session(drawn.config, drawn.ranks(), steps);
 }

@@ -17,6 +17,7 @@
 #include "tests/support/findings.h"
 #include "tests/tools/delays.h"
 #include "tools/bench/compare.h"
+#include "tools/data/soft_targets.h"
 #include "tools/measure/workload.h"
 #include "tools/train/optimizer.h"
 #include "tools/train/resolve.h"
@@ -68,6 +69,44 @@ inline BatchSource two_answers(const BatchSource& documents) {
             return batch;
           },
           [](std::int64_t, std::int64_t, std::int64_t rows) { return rows; }};
+}
+
+/// The rows with soft targets: 0 to K tokens of a teacher, another number and other ones for each token.
+inline BatchSource with_teacher(const BatchSource& source, const Distillation& distillation,
+                                std::int64_t vocabulary) {
+  const auto load = [=](std::int64_t step, std::int64_t first, std::int64_t rows) {
+    Batch batch = source.load(step, first, rows);
+    const auto targets = batch.targets.to_vector<std::int32_t>();
+    const auto places = static_cast<std::size_t>(distillation.top_k), each = 1 + places;
+    std::vector<std::int32_t> classes(targets.size() * each);
+    std::vector<float> weights(classes.size());
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      const auto length = static_cast<std::size_t>(batch.targets.size(1));
+      const RandomStream random(4, "teacher", static_cast<std::uint64_t>(step),
+                                static_cast<std::uint64_t>(first) * length + i);
+      const std::size_t used = random.below(0, each);
+      std::vector<TokenId> ids(places, 0);
+      std::vector<float16> log_probabilities(places, kNoProbability);
+      const std::uint64_t likeliest = random.below(1, static_cast<std::uint64_t>(vocabulary));
+      for (std::size_t k = 0; k < used; ++k) {
+        ids[k] = static_cast<TokenId>((likeliest + k) % static_cast<std::uint64_t>(vocabulary));
+        log_probabilities[k] = float16(-0.25f - 0.5f * static_cast<float>(k));
+      }
+      write_soft_target(
+          {std::span(classes).subspan(i * each, each), std::span(weights).subspan(i * each, each)},
+          targets[i], distillation.weight, ids, log_probabilities);
+    }
+    const Shape shape{batch.targets.size(0), batch.targets.size(1),
+                      std::ssize(classes) / batch.targets.numel()};
+    batch.soft = {Tensor::from(classes, shape), Tensor::from(weights, shape)};
+    return batch;
+  };
+  return {load,
+          [=](std::int64_t step, std::int64_t first, std::int64_t rows) {
+            return source.loss_terms(step, first, rows);
+          },
+          {},
+          [=](std::int64_t step) { return source.rows_of(step); }};
 }
 
 /// The results of a training, in all their bits.

@@ -27,6 +27,7 @@
 #include "sharding/comm/options.h"
 #include "sharding/plan/options.h"
 #include "tools/data/batch_sizes.h"
+#include "tools/data/distillation.h"
 #include "tools/data/mixture_kind.h"
 #include "tools/data/row_kind.h"
 
@@ -55,11 +56,12 @@ template <>
 inline constexpr EnumNames<OnNonfinite> kEnumNames<OnNonfinite> = {
     "answer", {"stop", "explain", "skip", "rollback"}};
 
-/// The loss: of each token, or of pairs of answers (kernels/preference/op.h).
-enum class Objective { next_token, dpo, ipo, simpo };
+/// The loss: of each token, perhaps with a teacher's answers (tools/data/soft_targets.h); or of pairs of answers
+/// (kernels/preference/op.h).
+enum class Objective { next_token, distill, dpo, ipo, simpo };
 template <>
 inline constexpr EnumNames<Objective> kEnumNames<Objective> = {
-    "objective", {"next_token", "dpo", "ipo", "simpo"}};
+    "objective", {"next_token", "distill", "dpo", "ipo", "simpo"}};
 
 /// `automatic`: a bar on a terminal of this process, lines otherwise.
 enum class ProgressMode { automatic, bar, lines };
@@ -324,6 +326,7 @@ struct Config {
   RuntimeConfig runtime;
   KernelsConfig kernels;
   TrainConfig train;
+  Distillation distill;
   PreferenceConfig preference;
   SampleConfig sample;
 

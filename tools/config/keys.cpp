@@ -19,6 +19,7 @@ const std::vector<Section>& sections() {
       {"runtime", "The device and the precision."},
       {"kernels", "The choice of kernels."},
       {"train", "The length of the run, and its output."},
+      {"distill", "The teacher's part of the loss, with `train.objective` distill."},
       {"preference", "The loss of pairs of answers, with `train.objective` dpo, ipo or simpo."},
       {"sample", "The texts that `train.sample_every` continues."},
   };
@@ -31,7 +32,8 @@ std::vector<Key> keys_of(Config& config) {
        {model_keys(config.model), adapter_keys(config.adapter), moe_keys(config.moe),
         data_keys(config.data), optimizer_keys(config.optimizer), sharding_keys(config.sharding),
         runtime_keys(config.runtime), kernels_keys(config.kernels), train_keys(config.train),
-        preference_keys(config.preference), sample_keys(config.sample)}) {
+        distill_keys(config.distill), preference_keys(config.preference),
+        sample_keys(config.sample)}) {
     keys.insert(keys.end(), group.begin(), group.end());
   }
   return keys;

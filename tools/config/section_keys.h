@@ -29,6 +29,7 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding);
 std::vector<Key> runtime_keys(RuntimeConfig& runtime);
 std::vector<Key> kernels_keys(KernelsConfig& kernels);
 std::vector<Key> train_keys(TrainConfig& train);
+std::vector<Key> distill_keys(Distillation& distill);
 std::vector<Key> preference_keys(PreferenceConfig& preference);
 std::vector<Key> sample_keys(SampleConfig& sample);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cross_entropy/op.h"
 #include "models/transformer_shape.h"
 #include "tools/config/batch_ramp.h"
 #include "tools/config/optimizer_groups.h"
@@ -95,9 +96,10 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
 std::vector<Key> train_keys(TrainConfig& train) {
   return {
       choice_key("train.objective", train.objective,
-                 "The loss: `next_token`, the cross-entropy of each token; or of pairs of answers, "
-                 "one of them preferred: `dpo`, `ipo`, or `simpo`, which needs no reference. Pairs "
-                 "need `data.rows` packed or padded."),
+                 "The loss: `next_token`, the cross-entropy of each token; `distill`, with a "
+                 "teacher's likeliest tokens as targets, too; or of pairs of answers, one of them "
+                 "preferred: `dpo`, `ipo`, or `simpo`, which needs no reference. Pairs need "
+                 "`data.rows` packed or padded."),
       whole_number_key("train.steps", train.steps, 1, kMostSteps, "Number of training steps."),
       batch_ramp_key(
           "train.batch_ramp", train.batch_ramp,
@@ -180,6 +182,16 @@ std::vector<Key> train_keys(TrainConfig& train) {
                        "number does not depend on the number of ranks, which divides it, and "
                        "neither do the bits of losses, norms and weights. 0 = off: each rank has "
                        "`data.accumulation_steps`."),
+  };
+}
+
+std::vector<Key> distill_keys(Distillation& distill) {
+  return {
+      whole_number_key("distill.top_k", distill.top_k, 1, kMostTargets - 1,
+                       "The teacher's likeliest tokens that a loss takes, of those in the teacher "
+                       "files (`tessera score --top-k`) next to the token files."),
+      number_key("distill.weight", distill.weight, {.least = 0.0, .most = 1.0},
+                 "The share of the teacher's tokens in a loss; the next token has the rest."),
   };
 }
 

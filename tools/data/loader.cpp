@@ -50,6 +50,10 @@ Batch TokenLoader::load(std::int64_t step, std::int64_t first_row, std::int64_t 
   const RowSource& first = sources_.front();
   Batch batch{Tensor::from(all.inputs, shape), Tensor::from(all.targets, shape)};
   if (first.has_pairs()) batch.reference = Tensor::from(all.reference, shape);
+  if (first.soft_targets() > 0) {
+    const Shape of_each{rows, sequence_length(), first.soft_targets()};
+    batch.soft = {Tensor::from(all.soft_classes, of_each), Tensor::from(all.soft_weights, of_each)};
+  }
   if (first.kind() == RowKind::packed || first.has_pairs()) {
     batch.document_starts = Tensor::empty_on_host(shape, DType::i32);
     std::ranges::copy(all.document_starts, batch.document_starts.data<std::int32_t>());

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/cross_entropy/op.h"
 #include "runtime/tensor.h"
 #include "tools/data/batch_sizes.h"
 #include "tools/data/mixture.h"
@@ -26,6 +27,11 @@ struct Batch {
   Tensor document_starts = {};
   /// In data of pairs, [rows, T] f32 (kernels/preference/op.h).
   Tensor reference = {};
+  /// With a teacher, `targets` and the teacher's tokens: [rows, T, 1 + K] (soft_targets.h).
+  Targets soft = {};
+
+  /// The targets of the loss.
+  Targets loss_targets() const { return soft.defined() ? soft : Targets(targets); }
 };
 
 class TokenLoader {

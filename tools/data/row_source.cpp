@@ -7,6 +7,7 @@
 #include "runtime/check.h"
 #include "runtime/hash.h"
 #include "runtime/random.h"
+#include "tools/data/soft_targets.h"
 
 namespace tessera {
 
@@ -74,12 +75,34 @@ void RowSource::add_tokens(std::int64_t first, std::int64_t tokens, TokenRows& r
   corpus_.read(first, read);
   rows.inputs.insert(rows.inputs.end(), read.begin(), read.end() - 1);
   rows.targets.insert(rows.targets.end(), read.begin() + 1, read.end());
-  if (!corpus_.has_marks()) return;
-  std::vector<TokenMarks> marks(read.size() - 1);
-  corpus_.read_marks(first + 1, marks);
-  const std::size_t begin = rows.targets.size() - marks.size();
-  for (std::size_t i = 0; i < marks.size(); ++i) {
-    if ((marks[i] & kTrained) == 0) rows.targets[begin + i] = kIgnoreIndex;
+  if (corpus_.has_marks()) {
+    std::vector<TokenMarks> marks(read.size() - 1);
+    corpus_.read_marks(first + 1, marks);
+    const std::size_t begin = rows.targets.size() - marks.size();
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+      if ((marks[i] & kTrained) == 0) rows.targets[begin + i] = kIgnoreIndex;
+    }
+  }
+  if (distillation_) add_soft_targets(first, tokens, rows);
+}
+
+void RowSource::add_soft_targets(std::int64_t first, std::int64_t tokens, TokenRows& rows) const {
+  const auto count = static_cast<std::size_t>(tokens);
+  const auto places = static_cast<std::size_t>(distillation_->top_k), each = 1 + places;
+  std::vector<TokenId> ids(count * places);
+  std::vector<float16> log_probabilities(count * places);
+  corpus_.read_teachers(first, {ids, log_probabilities});
+  const std::size_t begin = rows.soft_classes.size();
+  rows.soft_classes.resize(begin + count * each);
+  rows.soft_weights.resize(begin + count * each);
+  const std::span next_tokens = std::span(rows.targets).last(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t at = begin + i * each;
+    write_soft_target({std::span(rows.soft_classes).subspan(at, each),
+                       std::span(rows.soft_weights).subspan(at, each)},
+                      next_tokens[i], distillation_->weight,
+                      std::span(ids).subspan(i * places, places),
+                      std::span(log_probabilities).subspan(i * places, places));
   }
 }
 
@@ -98,6 +121,8 @@ void RowSource::add_documents(std::int64_t sample, TokenRows& rows) const {
   // The empty places are a document, too, so that no token before them could attend to them.
   rows.inputs.resize(end, document_token_.value_or(0));
   rows.targets.resize(end, kIgnoreIndex);
+  rows.soft_classes.resize(end * static_cast<std::size_t>(soft_targets()), kIgnoreIndex);
+  rows.soft_weights.resize(end * static_cast<std::size_t>(soft_targets()), 0.0f);
   rows.document_starts.resize(end, place);
 }
 
@@ -146,6 +171,11 @@ void RowSource::set_reference(std::vector<float> log_probabilities) {
         "{} reference log-probabilities for {} pairs of {}", log_probabilities.size(), pairs,
         corpus_.name());
   reference_ = std::move(log_probabilities);
+}
+
+void RowSource::set_teacher(const Distillation& distillation, std::int64_t vocab_size) {
+  corpus_.open_teachers(distillation.top_k, vocab_size);
+  distillation_ = distillation;
 }
 
 void RowSource::add_row(std::int64_t sample, TokenRows& rows) const {

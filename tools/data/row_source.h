@@ -24,6 +24,7 @@
 #include <optional>
 #include <vector>
 
+#include "tools/data/distillation.h"
 #include "tools/data/document_rows.h"
 #include "tools/data/row_kind.h"
 #include "tools/data/token_corpus.h"
@@ -42,6 +43,9 @@ struct TokenRows {
   std::vector<std::int32_t> document_starts;
   /// In rows of pairs, the reference's log-probability of a document at its first token, and zeros.
   std::vector<float> reference;
+  /// With a teacher, the soft targets of each token (soft_targets.h).
+  std::vector<std::int32_t> soft_classes;
+  std::vector<float> soft_weights;
 };
 
 class RowSource {
@@ -73,6 +77,10 @@ class RowSource {
   std::uint64_t pairs_fingerprint() const;
   /// The reference model's log-probabilities: two numbers for each pair, in the order of the rows.
   void set_reference(std::vector<float> log_probabilities);
+  /// Gives the rows soft targets by the corpus's teacher files (TokenCorpus::open_teachers).
+  void set_teacher(const Distillation& distillation, std::int64_t vocab_size);
+  /// Those of a token; 0 without a teacher.
+  std::int64_t soft_targets() const { return distillation_ ? 1 + distillation_->top_k : 0; }
 
  private:
   void set_windows();
@@ -83,6 +91,8 @@ class RowSource {
   std::int64_t window_begin(std::int64_t sample) const;
   /// Appends the inputs from `first` on, and their targets.
   void add_tokens(std::int64_t first, std::int64_t tokens, TokenRows& rows) const;
+  /// Appends the soft targets of the inputs from `first` on. Their targets are the last in `rows`.
+  void add_soft_targets(std::int64_t first, std::int64_t tokens, TokenRows& rows) const;
   void add_documents(std::int64_t sample, TokenRows& rows) const;
   /// Makes the piece in the last rows of `rows` a pair, whose first token is at `place` of its row.
   void add_pair(const DocumentRows::Piece& piece, std::int64_t pair, std::int32_t place,
@@ -101,6 +111,8 @@ class RowSource {
   std::optional<DocumentRows> document_rows_;
   /// Empty: zeros.
   std::vector<float> reference_;
+  /// None: no teacher.
+  std::optional<Distillation> distillation_;
 };
 
 }  // namespace tessera

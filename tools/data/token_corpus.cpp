@@ -138,6 +138,47 @@ void TokenCorpus::read_marks(std::int64_t first, std::span<TokenMarks> marks) co
                 });
 }
 
+void TokenCorpus::open_teachers(std::int64_t top_k, std::int64_t vocab_size) {
+  check(!is_generated(), "{} is in no file, so that no teacher file is next to it", name_);
+  top_k_ = top_k;
+  for (const TokenFile& tokens : files_) {
+    const fs::path path = teacher_file_of(tokens.path());
+    check(fs::exists(path),
+          "{} is missing; write it: tessera score --model TEACHER --data {} --top-k {}",
+          path.string(), tokens.path().string(), top_k);
+    const TeacherFile& teacher = teachers_.emplace_back(path);
+    const TeacherHeader& header = teacher.header();
+    check(header.top_k >= top_k,
+          "{} has {} tokens of the teacher for each token, and distill.top_k is {}", path.string(),
+          header.top_k, top_k);
+    check(header.vocab_size <= vocab_size,
+          "{}: the teacher's vocabulary has {} tokens, and the model's {}", path.string(),
+          header.vocab_size, vocab_size);
+    teacher.verify(tokens);
+  }
+}
+
+void TokenCorpus::read_teachers(std::int64_t first, const TeacherRecords& records) const {
+  const auto places = static_cast<std::size_t>(top_k_);
+  for_each_part(first, records.ids.size() / places,
+                [&](std::size_t file, std::int64_t offset, std::size_t begin, std::size_t count) {
+                  const TeacherFile& teacher = teachers_[file];
+                  const auto all = static_cast<std::size_t>(teacher.header().top_k);
+                  std::vector<TokenId> ids(count * all);
+                  std::vector<float16> log_probabilities(count * all);
+                  const ReadTimer timer(teacher.path());
+                  teacher.read(offset, {ids, log_probabilities});
+                  for (std::size_t n = 0; n < count; ++n) {
+                    const std::size_t to = (begin + n) * places;
+                    std::copy_n(ids.begin() + static_cast<std::ptrdiff_t>(n * all), places,
+                                records.ids.begin() + static_cast<std::ptrdiff_t>(to));
+                    std::copy_n(
+                        log_probabilities.begin() + static_cast<std::ptrdiff_t>(n * all), places,
+                        records.log_probabilities.begin() + static_cast<std::ptrdiff_t>(to));
+                  }
+                });
+}
+
 std::vector<fs::path> token_files_of(const fs::path& setting) {
   std::vector<fs::path> files;
   for (const std::string& part : parts_of(setting)) {

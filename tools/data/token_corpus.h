@@ -7,7 +7,8 @@
 //   synthetic:zipf      token k with a likelihood of about 1 / (k + 1)
 //   synthetic:copy      random stretches of 32 tokens, each written twice: a task that can be learnt
 //
-// A token file may have a mark file next to it (mark_file.h). Files follow each other without a gap, so the way a set is cut into files changes no sample.
+// A token file may have a mark file next to it (mark_file.h), and a teacher file (teacher_file.h). Files follow each
+// other without a gap, so the way a set is cut into files changes no sample.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "tools/data/mark_file.h"
+#include "tools/data/teacher_file.h"
 #include "tools/data/token_file.h"
 
 namespace tessera {
@@ -43,6 +45,12 @@ class TokenCorpus {
   /// Reads the marks of tokens [first, first + marks.size()), which must lie inside. has_marks().
   void read_marks(std::int64_t first, std::span<TokenMarks> marks) const;
 
+  /// Opens the teacher files next to the token files, and reads all of them once. Raises Error if one is missing,
+  /// has not `top_k` places, or is not of these tokens or of more than `vocab_size` ones.
+  void open_teachers(std::int64_t top_k, std::int64_t vocab_size);
+  /// Reads the first `top_k` places of the records of tokens [first, first + n), which must lie inside.
+  void read_teachers(std::int64_t first, const TeacherRecords& records) const;
+
   /// A source of tokens that no file holds.
   class Generator;
 
@@ -57,7 +65,9 @@ class TokenCorpus {
   void for_each_part(std::int64_t first, std::size_t count, const Read& read) const;
 
   std::vector<TokenFile> files_;
-  std::vector<MarkFile> marks_;       // as many as files, or none
+  std::vector<MarkFile> marks_;        // as many as files, or none
+  std::vector<TeacherFile> teachers_;  // likewise
+  std::int64_t top_k_ = 0;
   std::vector<std::int64_t> begins_;  // of each file in the corpus
   std::shared_ptr<const Generator> generator_;
 };

@@ -66,13 +66,20 @@ class PeakWatch final : public UnitHooks {
 /// Batches in the tensors that a TokenLoader fills.
 BatchSource blank_batches(const ResolvedConfig& run) {
   const std::int64_t length = run.config.data.sequence_length;
-  const bool documents = masks_documents(run), pairs = compares_pairs(run.config.train.objective);
-  return {[length, documents, pairs](std::int64_t, std::int64_t, std::int64_t rows) {
+  const Objective objective = run.config.train.objective;
+  const bool documents = masks_documents(run), pairs = compares_pairs(objective);
+  const std::int64_t each = objective == Objective::distill ? 1 + run.config.distill.top_k : 0;
+  return {[=](std::int64_t, std::int64_t, std::int64_t rows) {
             const Shape shape{rows, length};
             const std::vector<std::int32_t> ids(static_cast<std::size_t>(rows * length));
-            return Batch{Tensor::from(ids, shape), Tensor::from(ids, shape),
-                         documents ? Tensor::empty_on_host(shape, DType::i32) : Tensor(),
-                         pairs ? Tensor::empty(shape, DType::f32) : Tensor()};
+            Batch batch{Tensor::from(ids, shape), Tensor::from(ids, shape)};
+            if (documents) batch.document_starts = Tensor::empty_on_host(shape, DType::i32);
+            if (pairs) batch.reference = Tensor::empty(shape, DType::f32);
+            if (each > 0) {
+              const Shape of_each{rows, length, each};
+              batch.soft = {Tensor::empty(of_each, DType::i32), Tensor::empty(of_each, DType::f32)};
+            }
+            return batch;
           },
           [length](std::int64_t, std::int64_t, std::int64_t rows) { return rows * length; }};
 }

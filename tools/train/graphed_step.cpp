@@ -28,6 +28,8 @@ void GraphedStep::fill(const StepInputs& inputs) {
     const Batch batch = inputs.batch(static_cast<std::int64_t>(i));
     fill_place(batches_[i].inputs, batch.inputs);
     fill_place(batches_[i].targets, batch.targets);
+    fill_place(batches_[i].soft.classes, batch.soft.classes);
+    fill_place(batches_[i].soft.weights, batch.soft.weights);
   }
 }
 

@@ -182,7 +182,7 @@ Variable PipelinePasses::compute(const Stage& parts, const Variable& x, const Ba
   for (std::int64_t part = parts.first; part < parts.last; ++part) {
     units[static_cast<std::size_t>(part) % units.size()]->start_pass();
   }
-  return model_.loss_of_stage(parts, x, batch.inputs, batch.targets, loss_scale, training,
+  return model_.loss_of_stage(parts, x, batch.inputs, batch.loss_targets(), loss_scale, training,
                               batch.document_starts, objective);
 }
 

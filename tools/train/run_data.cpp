@@ -27,6 +27,14 @@ RowSource open_with_reference(const fs::path& path, const ResolvedConfig& run, S
   return rows;
 }
 
+/// Rows to train on. Their teacher files are next to the token files.
+RowSource open_training_rows(const fs::path& path, const ResolvedConfig& run) {
+  RowSource rows = open_with_reference(path, run, SampleOrder::shuffled);
+  if (run.config.train.objective == Objective::distill)
+    rows.set_teacher(run.config.distill, shape_of(run.model).vocab_size);
+  return rows;
+}
+
 /// The tokens of data.train. Entries of a mixture that have the same path share one source.
 TokenLoader open_training(const ResolvedConfig& run) {
   const DataConfig& data = run.config.data;
@@ -43,7 +51,7 @@ TokenLoader open_training(const ResolvedConfig& run) {
                        .until_step = entry.until_step});
       if (known != paths.end()) continue;
       paths.push_back(entry.path);
-      sources.push_back(open_with_reference(entry.path, run, SampleOrder::shuffled));
+      sources.push_back(open_training_rows(entry.path, run));
     }
     std::vector<Mixture::Source> sizes;
     for (const RowSource& source : sources) sizes.push_back({source.samples(), source.inputs()});
@@ -184,6 +192,9 @@ std::string describe_data(const ResolvedConfig& run, const RunData& data) {
   }
   if (pairs > 0) text += fmt::format(" with {} pairs", pairs);
   if (long_pairs > 0) text += fmt::format(" ({} longer than a row are left out)", long_pairs);
+  if (run.config.train.objective == Objective::distill) {
+    text += fmt::format(", with the teacher's {} likeliest tokens", run.config.distill.top_k);
+  }
   if (config.rows != RowKind::windows) {
     text += fmt::format(", {:.1f}% full", 100.0 * data.train.share_of_inputs());
   }

@@ -119,8 +119,9 @@ void TrainingSession::check_graph() const {
             "a graph has no spans to profile; leave train.profile out");
   refuse_if(run_.sharding.matrix_dtype != nullptr,
             "the exchange of muon's matrices is not in a graph yet; set optimizer.name=adamw");
-  refuse_if(run_.document_token.has_value(),
-            "the host reads where documents start; leave data.document_token out");
+  refuse_if(masks_documents(run_),
+            "the host reads where documents start; set data.rows=windows and leave "
+            "data.document_token out");
   const Routers* const routers = model_->routers();
   if (routers == nullptr) return;
   const RouterTraining& training = routers->training();
@@ -348,8 +349,13 @@ RowObjective TrainingSession::objective_of(const Tensor& losses, std::int64_t i,
 Batch TrainingSession::own_tokens(const Batch& rows) const {
   if (strategy_->context_axis() == nullptr) return rows;
   const TokenCut& cut = strategy_->context_axis()->cut();
-  return {cut_rows(rows.inputs, cut), cut_rows(rows.targets, cut),
-          rows.document_starts.defined() ? cut_rows(rows.document_starts, cut) : Tensor()};
+  const auto own = [&](const Tensor& of_rows) {
+    return of_rows.defined() ? cut_rows(of_rows, cut) : Tensor();
+  };
+  return {.inputs = own(rows.inputs),
+          .targets = own(rows.targets),
+          .document_starts = own(rows.document_starts),
+          .soft = {own(rows.soft.classes), own(rows.soft.weights)}};
 }
 
 Shape TrainingSession::own_tokens_shape(std::int64_t rows) const {
@@ -382,7 +388,7 @@ void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& num
     {
       const Span span("forward");
       loss =
-          model_->loss(batch.inputs, batch.targets, numbers.loss_factor, /*training=*/true,
+          model_->loss(batch.inputs, batch.loss_targets(), numbers.loss_factor, /*training=*/true,
                        batch.document_starts, objective_of(losses, i, batch, numbers.loss_factor));
       add_loss(losses, i, loss.data());
     }
@@ -395,8 +401,8 @@ void TrainingSession::accumulate_gradients(Step& sharded, const StepNumbers& num
 Variable TrainingSession::loss_of(const Batch& batch, double scale, const RowObjective& objective) {
   const NoGradient no_gradient;
   if (pipeline_ != nullptr) return pipeline_->loss(batch, scale, objective);
-  return model_->loss(batch.inputs, batch.targets, scale, /*training=*/false, batch.document_starts,
-                      objective);
+  return model_->loss(batch.inputs, batch.loss_targets(), scale, /*training=*/false,
+                      batch.document_starts, objective);
 }
 
 ValidationLoss TrainingSession::measure(std::int64_t rows, const BatchSource& source) {
