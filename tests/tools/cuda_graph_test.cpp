@@ -9,6 +9,7 @@
 #include "runtime/device.h"
 #include "sharding/checkpoint/folder.h"
 #include "sharding/comm/threads/threads.h"
+#include "tests/tools/teachers.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/measure/workload.h"
 #include "tools/plan/dry_run.h"
@@ -128,6 +129,18 @@ TEST_CASE("graph: momentum begins at the first update") {
     config.optimizer.name = OptimizerKind::sgd;
     config.optimizer.momentum = 0.9;
     config.optimizer.nesterov = true;
+  });
+}
+
+TEST_CASE("graph: a teacher's tokens are those of the launch's batch") {
+  const TemporaryDirectory teachers;
+  check_same_bits([&](Config& config) {
+    const std::filesystem::path tokens = teachers / "train.bin";
+    std::filesystem::copy_file(config.data.train.first(), tokens);
+    test::write_teacher(tokens, 2, 11, test::answers_of_token);
+    config.data.train = tokens;
+    config.train.objective = Objective::distill;
+    config.distill.top_k = 2;
   });
 }
 

@@ -3,9 +3,9 @@
 
 #include "kernels/cross_entropy/op.h"
 #include "tests/tools/sessions.h"
+#include "tests/tools/teachers.h"
 #include "tests/tools/tiny_run.h"
 #include "tools/config/sharding_options.h"
-#include "tools/data/teacher_file.h"
 #include "tools/train/run_data.h"
 #include "tools/train/trainer.h"
 
@@ -18,42 +18,15 @@ using test::error_of;
 using test::metrics_of;
 using test::TemporaryDirectory;
 using test::TrainedSession;
-
-/// What a teacher says behind a token.
-using Answers = std::vector<std::pair<TokenId, float>>;
-
-/// Writes the teacher file of a token file, with the answers to token `i`.
-void write_teacher(const fs::path& token_file, std::int64_t top_k, std::int64_t vocab_size,
-                   const std::function<Answers(std::int64_t i)>& answers) {
-  const TokenFile tokens(token_file);
-  write_teacher_file(teacher_file_of(token_file),
-                     {top_k, vocab_size, tokens.size(), hash_of_tokens(tokens)},
-                     [&](const TakeRecords& take) {
-                       for (std::int64_t i = 0; i < tokens.size(); ++i) {
-                         std::vector<TokenId> ids(static_cast<std::size_t>(top_k), 0);
-                         std::vector<float16> values(ids.size(), kNoProbability);
-                         const Answers of_token = answers(i);
-                         for (std::size_t k = 0; k < of_token.size(); ++k) {
-                           ids[k] = of_token[k].first;
-                           values[k] = float16(of_token[k].second);
-                         }
-                         take({ids, values});
-                       }
-                     });
-}
-
-/// Two answers to each token, the likelier one three times as likely.
-Answers two_answers(std::int64_t i) {
-  const auto id = static_cast<TokenId>(i % 5);
-  return {{id, -0.2876821f}, {id + 1, -1.3862944f}};
-}
+using test::answers_of_token;
+using test::write_teacher;
 
 /// A run with a teacher file that gives two tokens for each.
 Config distilled_run(const TemporaryDirectory& folder) {
   Config config = test::tiny_run(folder);
   config.train.objective = Objective::distill;
   config.distill = {.top_k = 2, .weight = 0.5};
-  write_teacher(folder / "data/train.bin", 2, 11, two_answers);
+  write_teacher(folder / "data/train.bin", 2, 11, answers_of_token);
   return config;
 }
 
@@ -67,7 +40,7 @@ TEST_CASE("distill: each token of a window has the next token and the teacher's 
   const test::Rank rank;
   const TemporaryDirectory folder;
   write_token_file(folder / "train.bin", std::vector<TokenId>{1, 2, 3, 4, 5, 6, 7});
-  write_teacher(folder / "train.bin", 3, 20, [](std::int64_t i) -> Answers {
+  write_teacher(folder / "train.bin", 3, 20, [](std::int64_t i) -> test::Answers {
     const auto id = static_cast<TokenId>(10 + i);
     return {{id, -0.5f}, {id + 1, -1.0f}, {id + 2, -1.5f}};
   });
@@ -93,7 +66,7 @@ TEST_CASE("distill: places without a target, and the ends of rows, have no soft 
   write_mark_file(folder / "train.marks", 6, [](const TakeMarks& take) {
     take(std::vector<TokenMarks>{kBegins, 0, kTrained, kTrained, kBegins, kTrained});
   });
-  write_teacher(folder / "train.bin", 1, 20, [](std::int64_t i) -> Answers {
+  write_teacher(folder / "train.bin", 1, 20, [](std::int64_t i) -> test::Answers {
     return {{static_cast<TokenId>(10 + i), -0.5f}};
   });
   RowSource source(TokenCorpus::open(folder / "train.bin", 20), 8, SampleOrder::sequential, 1,
@@ -116,11 +89,11 @@ TEST_CASE("distill: teacher files that do not suit the run are refused in one li
   CHECK_THAT(error_of([&] { train(config); }),
              Contains("has 2 tokens of the teacher for each token, and distill.top_k is 3"));
   config.distill.top_k = 2;
-  write_teacher(tokens, 2, 4000, two_answers);
+  write_teacher(tokens, 2, 4000, answers_of_token);
   CHECK_THAT(error_of([&] { train(config); }),
              Contains("the teacher's vocabulary has 4000 tokens, and the model's 11"));
   fs::copy_file(folder / "data/val.bin", folder / "other.bin");
-  write_teacher(folder / "other.bin", 2, 11, two_answers);
+  write_teacher(folder / "other.bin", 2, 11, answers_of_token);
   fs::copy_file(folder / "other.teacher", folder / "data/train.teacher",
                 fs::copy_options::overwrite_existing);
   CHECK_THAT(error_of([&] { train(config); }), Contains("other tokens"));
@@ -148,7 +121,7 @@ TEST_CASE("distill: a teacher without a share leaves the bits of next_token") {
 TEST_CASE("distill: a student of one distribution ends at its entropy, and measures next tokens") {
   const TemporaryDirectory folder;
   Config config = distilled_run(folder);
-  write_teacher(folder / "data/train.bin", 2, 11, [](std::int64_t) { return two_answers(3); });
+  write_teacher(folder / "data/train.bin", 2, 11, [](std::int64_t) { return answers_of_token(3); });
   config.distill.weight = 1.0;
   config.optimizer.learning_rate = 3e-2;
   config.optimizer.warmup_steps = 2;
