@@ -778,6 +778,35 @@ FAULTS = {
             "used == 0 ? 1.0 : 1.0 - weight;",
             "1.0 - weight;"),
     },
+    ("tools/data/row_source.cpp", "distill"): {
+        "a record is taken for the token before": (
+            "corpus_.read_teachers(first, {ids, log_probabilities});",
+            "corpus_.read_teachers(first + 1, {ids, log_probabilities});"),
+        "the ends of rows have no soft targets": (
+            "  rows.soft_classes.resize(end * static_cast<std::size_t>(soft_targets()), kIgnoreIndex);\n",
+            ""),
+    },
+    ("tools/data/token_corpus.cpp", "distill"): {
+        "a record begins where the records of fewer places would": (
+            "n * all",
+            "n * places"),
+        "teacher files of other tokens are taken": (
+            "    teacher.verify(tokens);\n",
+            ""),
+    },
+    ("tools/train/session.cpp", "distill"): {
+        "a step trains on next tokens alone": (
+            "model_->loss(batch.inputs, batch.loss_targets(), numbers.loss_factor,",
+            "model_->loss(batch.inputs, batch.targets, numbers.loss_factor,"),
+        "context ranks lose the teacher": (
+            "          .soft = {own(rows.soft.classes), own(rows.soft.weights)}};",
+            "          };"),
+    },
+    ("tools/train/pipeline_passes.cpp", "distill"): {
+        "a pipeline trains on next tokens alone": (
+            "batch.loss_targets()",
+            "batch.targets"),
+    },
     ("tools/data/first_fit.cpp", "document_rows"): {
         "a piece goes to the last row with room in its half": (
             "    node *= 2;\n    if (free_[node] < tokens) ++node;\n",
