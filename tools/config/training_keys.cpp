@@ -188,8 +188,8 @@ std::vector<Key> train_keys(TrainConfig& train) {
 std::vector<Key> distill_keys(Distillation& distill) {
   return {
       whole_number_key("distill.top_k", distill.top_k, 1, kMostTargets - 1,
-                       "The teacher's likeliest tokens that a loss takes, of those in the teacher "
-                       "files (`tessera score --top-k`) next to the token files."),
+                       "The teacher's likeliest tokens that a loss takes. The teacher files "
+                       "(`tessera score --top-k`) next to the token files have at least as many."),
       number_key("distill.weight", distill.weight, {.least = 0.0, .most = 1.0},
                  "The share of the teacher's tokens in a loss; the next token has the rest."),
   };
