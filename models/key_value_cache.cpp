@@ -1,8 +1,9 @@
 #include "models/key_value_cache.h"
 
-#include <cmath>
+#include <optional>
 
 #include "kernels/attention/op.h"
+#include "kernels/attention/scale.h"
 #include "kernels/columns/op.h"
 #include "runtime/check.h"
 
@@ -29,10 +30,8 @@ Tensor attend_to(const Heads& q, const Heads& k, const Heads& v, const Tensor& f
   const DType dtype = q.tensor.dtype();
   const Tensor y = Tensor::empty({1, q.tokens, q.heads * q.head_size}, dtype);
   const Tensor logsumexp = Tensor::empty({1, q.heads, q.tokens}, statistics_dtype(dtype));
-  attention_forward(
-      heads_of(y, 0, q.heads, q.head_size), logsumexp, q, k, v,
-      static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(q.head_size)))),
-      first_key);
+  attention_forward(heads_of(y, 0, q.heads, q.head_size), logsumexp, q, k, v,
+                    attention_scale(q.head_size, scale), first_key);
   return y;
 }
 

@@ -1,7 +1,6 @@
 // Attention and rotary positions.
 #include "autograd/operations.h"
 
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "autograd/leaf_sum.h"
 #include "autograd/operations/divided.h"
 #include "kernels/attention/op.h"
+#include "kernels/attention/scale.h"
 #include "kernels/qk_norm/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
@@ -19,10 +19,6 @@
 
 namespace tessera {
 namespace {
-
-float attention_scale(std::int64_t head_size) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
-}
 
 /// The tensor, or a copy if it must keep its elements.
 Tensor own(const Tensor& tensor, bool in_place) {
@@ -138,7 +134,7 @@ Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, cons
   const std::int64_t batch = qkv.shape()[0];
   const std::int64_t tokens = qkv.shape()[1];
   const std::int64_t head_size = qkv.shape()[2] / (heads + 2 * kv_heads);
-  const float factor = scale ? static_cast<float>(*scale) : attention_scale(head_size);
+  const float factor = attention_scale(head_size, scale);
   const auto queries = [heads, head_size](const Tensor& x) {
     return heads_of(x, 0, heads, head_size);
   };

@@ -202,8 +202,8 @@ FAULTS = {
     },
     ("models/key_value_cache.cpp", "golden"): {
         "with a cache scores have the usual scale": (
-            "scale.value_or(1.0 / ",
-            "std::optional<double>().value_or(1.0 / "),
+            "attention_scale(q.head_size, scale)",
+            "attention_scale(q.head_size)"),
     },
     ("models/rope_config.cpp", "golden"): {
         "longrope has no attention factor": (
@@ -281,8 +281,8 @@ FAULTS = {
     },
     ("autograd/operations/loss.cpp", "preference"): {
         "an objective's factors are left out": (
-            "of(rows), of(flat), of(factors));",
-            "of(rows), of(flat), Tensor());"),
+            "of(rows), targets_of, of(factors));",
+            "of(rows), targets_of, Tensor());"),
     },
     ("models/llama4/attention.cpp", "documents"): {
         "the temperature's positions count from the row's start": (

@@ -693,6 +693,8 @@ FAULTS_ON_GPUS = {
         "the results of a step are trusted after an abort": (
             "  world_.raise_if_aborted();\n  const bool finite",
             "  const bool finite"),
+    },
+    ("tools/train/session_evaluation.cpp", "tools_cuda_nccl"): {
         "the results of an evaluation are trusted after an abort": (
             "  world_.raise_if_aborted();\n  ValidationLoss validation",
             "  ValidationLoss validation"),

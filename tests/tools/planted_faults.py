@@ -220,7 +220,7 @@ FAULTS = {
             "      average.copy_from(shard.data);\n",
             "      average.zero();\n"),
     },
-    ("tools/train/session.cpp", "ema"): {
+    ("tools/train/session_evaluation.cpp", "ema"): {
         "the weights are lost to an evaluation of the average": (
             "    for (const auto& [master, values] : kept) write(master, values);\n",
             ""),
@@ -338,13 +338,15 @@ FAULTS = {
             "  evaluates_ = !trains;\n",
             "  evaluates_ = true;\n"),
     },
-    ("tools/train/session.cpp", "continued_texts"): {
+    ("tools/train/session_evaluation.cpp", "continued_texts"): {
         "tensor ranks answer different questions": (
             "static_cast<int>(batch_rank_)",
             "world_.rank()"),
         "the right answers are those of one rank": (
             "    sum += of_rank.front();\n",
             "    sum = std::max(sum, of_rank.front());\n"),
+    },
+    ("tools/train/session.cpp", "continued_texts"): {
         "every stage counts the answers": (
             "  return counts_in_loss_ && strategy_->plan().token_cut(world_.rank()).rank == 0;\n",
             "  return strategy_->plan().token_cut(world_.rank()).rank == 0;\n"),
@@ -720,8 +722,8 @@ FAULTS = {
     },
     ("tools/data/row_source.cpp", "samples"): {
         "a batch has all of a sample as targets": (
-            "  if (!corpus_.has_marks()) return;\n",
-            "  return;\n"),
+            "(marks[i] & kTrained) == 0",
+            "false"),
     },
     ("tools/data/document_rows.cpp", "samples"): {
         "a piece without an answer fills a row": (
@@ -1109,9 +1111,6 @@ FAULTS = {
             "for (std::int64_t i = first + 1; i < last + 1; ++i) sum"),
     },
     ("tools/train/session.cpp", "session"): {
-        "evaluation records a graph": (
-            "  const NoGradient no_gradient;\n",
-            ""),
         "a skipped step advances Adam's bias correction": (
             "if (!finite) optimizer_->step_was_skipped();",
             ""),
@@ -1126,15 +1125,20 @@ FAULTS = {
             "const std::int64_t targets =\n"
             "      std::max(source.loss_terms(step, 0, batch_rows(step, source)),\n"
             "               run_.config.data.batch_size * run_.config.data.sequence_length);"),
-        "the evaluation weights batches by rows": (
-            "totals[n] += numbers[n] * static_cast<double>(targets);",
-            "totals[n] += numbers[n] * static_cast<double>(count) * all_targets / rows;"),
         "training does not tell documents apart": (
             "                       batch.document_starts, objective_of(losses",
             "                       Tensor(), objective_of(losses"),
+    },
+    ("tools/train/session_evaluation.cpp", "session"): {
+        "evaluation records a graph": (
+            "  const NoGradient no_gradient;\n",
+            ""),
+        "the evaluation weights batches by rows": (
+            "totals[n] += numbers[n] * static_cast<double>(targets);",
+            "totals[n] += numbers[n] * static_cast<double>(count) * all_targets / rows;"),
         "validation does not tell documents apart": (
-            "/*training=*/false, batch.document_starts,\n                      objective);",
-            "/*training=*/false, Tensor(),\n                      objective);"),
+            "batch.document_starts, objective);",
+            "Tensor(), objective);"),
     },
     ("tools/train/run_state.cpp", "resume"): {
         "the learning rate is one step behind after a resume": (
@@ -1599,8 +1603,8 @@ FAULTS = {
     },
     ("tools/plan/dry_run.cpp", "dry_run"): {
         "a dry run's batches have no documents": (
-            "documents ? Tensor::empty_on_host(shape, DType::i32) : Tensor()",
-            "Tensor()"),
+            "if (documents) batch",
+            "if (false) batch"),
         "the peak is named by the unit that runs next": (
             "if (peak > seen_) moment_ = now_;",
             "if (peak > seen_) moment_ = next;"),
