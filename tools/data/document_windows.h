@@ -6,9 +6,9 @@
 //   window 2                            e f g h
 //   window 3                                g h i
 //
-// A document starts where the mark file says, or else at a token. With neither the file is one document. One
-// that is longer than a window is cut into windows that overlap by half. So all but its first tokens have half a
-// window before them.
+// A document starts where the mark file says, or else at a token. With neither the file is one document.
+// One that is longer than a window is cut into windows that overlap by half. So the model predicts all but
+// the first tokens from half a window or more.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct DocumentWindow {
   bool ends_document = false;
 };
 
-/// Calls take(window) for the windows of all documents, in their order. Full windows have `length` tokens. Reads
-/// the file once, piece by piece.
+/// Calls take(window) for the windows of all documents, in their order. Full windows have `length` tokens.
+/// Reads the file once, piece by piece.
 void for_each_window(const TokenFile& tokens, const std::optional<MarkFile>& marks,
                      std::optional<std::int32_t> document_token, std::int64_t length,
                      const std::function<void(const DocumentWindow& window)>& take);

@@ -7,9 +7,10 @@
 //                uint16[K] ids, or uint32[K] of a vocabulary of more than 65536, and
 //                float16[K] log-probabilities. Minus infinity is an empty place; its id is 0
 //
-// A record's places are in falling order of their probabilities: the likeliest token comes first, and of equally
-// likely ones the smaller id. So empty places come last. All places of a document's last token are empty. The hash
-// is FNV-1a over the tokens as uint32, so it does not depend on their width in the token file.
+// A record's places are in falling order of their probabilities: the likeliest token comes first, and of
+// equally likely ones the smaller id. So empty places come last. All places of a document's last token are
+// empty. The hash is FNV-1a over the tokens as uint32, so it does not depend on their width in the token
+// file.
 #pragma once
 
 #include <cstdint>

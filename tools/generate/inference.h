@@ -33,7 +33,8 @@ struct InferenceOptions {
 /// The folder of the model's tokenizer: the adapter's if the base has none.
 std::filesystem::path tokenizer_folder(const ModelFiles& files);
 
-/// The settings of the run that made the model of this folder: no value unless it is the folder model/ of a run.
+/// The settings of the run that made the model of this folder. No value unless it is the folder model/ of a
+/// run.
 std::optional<Config> config_of_run(const std::filesystem::path& folder);
 
 /// How the ranks share the weights of a model in this folder: the strategy of the run that made it,

@@ -109,7 +109,7 @@ class TeacherPass {
   std::int64_t next_tokens_ = 0;
 };
 
-/// A token file and its documents.
+/// A token file and its marks, if it has some.
 struct Source {
   TokenFile tokens;
   std::optional<MarkFile> marks;

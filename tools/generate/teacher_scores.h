@@ -1,10 +1,10 @@
 // Writes teacher files (tools/data/teacher_file.h): a model's likeliest next tokens of every token.
 //
-// A token's log-probabilities are those of the softmax over the whole vocabulary, with the bits of
-// LanguageModel::log_probabilities before they are rounded to f16. Documents do not see each other. One that is
-// longer than the model's context is computed in windows that overlap by half (tools/data/document_windows.h).
+// A token's log-probabilities are those of the softmax over the whole vocabulary. Documents do not see each
+// other. One that is longer than the model's context is computed in windows that overlap by half
+// (tools/data/document_windows.h).
 //
-// Memory does not grow with the files. It holds the logits of one piece of a window at a time.
+// Memory does not grow with the files: tokens and logits are those of one piece at a time.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +36,9 @@ struct TeacherScores {
   double loss = 0.0;
 };
 
-/// Writes the teacher file of each token file, in the order of the files. Each is replaced once it is complete;
-/// then `done` is called. Raises Error if a file cannot be read or written, has a token outside the model's
-/// vocabulary, or has no document of two tokens.
+/// Writes the teacher file of each token file, in the order of the files. Each is replaced once it is
+/// complete; then `done` is called. Raises Error if a file cannot be read or written, has a token outside the
+/// model's vocabulary, or has no document of two tokens.
 void write_teacher_files(const TeacherOptions& options,
                          const std::function<void(const TeacherScores& scores)>& done);
 

@@ -20,7 +20,7 @@ struct TokenScore {
   std::vector<std::pair<std::int32_t, float>> likeliest = {};
 };
 
-/// The ids of the `count` largest logits (at most all), the largest first. Equal logits are ordered by token id.
+/// The ids of the `count` largest logits, the largest first. Equal logits are ordered by token id.
 std::vector<std::int32_t> likeliest_ids(std::span<const float> logits, std::int64_t count);
 
 /// The scores of tokens [N] by their rows of logits [N, V], each with so many of the likeliest tokens

@@ -57,10 +57,9 @@ void run(const Options& options) {
 }  // namespace
 
 void add_score(Command& app) {
-  Command command = app.subcommand(
-      "score",
-      "Print the log-probabilities that a model gives to tokens, as JSON; or write those of "
-      "a teacher.");
+  Command command = app.subcommand("score",
+                                   "Print the log-probabilities that a model gives to tokens, as "
+                                   "JSON, or write a teacher's files.");
   const auto options = std::make_shared<Options>();
   add_model_options(command, *options);
   add_input_options(command, *options);
