@@ -768,6 +768,47 @@ FAULTS = {
         "an id that comes twice is taken": (
             "check(twice == used.end(),",
             "check(twice == used.end() || *twice > 0,"),
+        "places in any order are taken": (
+            "std::ranges::greater(), to_float),",
+            "std::ranges::greater(), to_float) || token >= 0,"),
+    },
+    ("tools/data/document_windows.cpp", "teacher_scores"): {
+        "windows of a long document do not overlap": (
+            "overlap = length / 2;",
+            "overlap = 0 * length;"),
+        "a rejected answer sees the chosen one": (
+            "(own[i] & kBegins) != 0",
+            "(own[i] & (kBegins | kRejected)) == kBegins"),
+        "a document ends with each of its windows": (
+            "window.ends_document = window.first + window.tokens == end;",
+            "window.ends_document = window.first + window.tokens <= end;"),
+    },
+    ("tools/generate/teacher_scores.cpp", "teacher_scores"): {
+        "a document's last token predicts the first one of the vocabulary": (
+            "result.push_back(kIgnoreIndex);",
+            "result.push_back(0);"),
+        "each piece of a window is its first": (
+            "tokens_.read(window.first + begin, ids);",
+            "tokens_.read(window.first + 0 * begin, ids);"),
+        "the document token of the run is ignored": (
+            "    if (run) options.document_token = run->data.document_token;\n",
+            "    if (run) options.document_token.clear();\n"),
+        "a file of documents of one token is written": (
+            "check(next_tokens_ > 0,",
+            "check(next_tokens_ >= 0,"),
+    },
+    ("tools/generate/teacher_records.cpp", "teacher_scores"): {
+        "an empty place has an id": (
+            "      if (value.bits == kNoProbability.bits) records.ids[i] = 0;\n",
+            ""),
+        "a diverged model is a teacher": (
+            "check(std::isfinite(row.of_largest),",
+            "check(std::isfinite(row.of_largest) || true,"),
+    },
+    ("tools/generate/token_scores.cpp", "teacher_scores"): {
+        "of equal logits the largest id comes first": (
+            "(of_a == of_b && a < b)",
+            "(of_a == of_b && a > b)"),
     },
     ("tools/data/soft_targets.cpp", "soft_targets"): {
         "the teacher's part is not divided by its sum": (

@@ -125,7 +125,10 @@ TEST_CASE("a record that is no distribution is refused with its token") {
   CHECK_THAT(written.refusal(second + 4, {0x3c00}), Contains("token 1 has the log-probability 1;"));
   CHECK_THAT(written.refusal(second + 4, {0x7e00}),
              Contains("token 1 has the log-probability nan"));
-  CHECK_THAT(written.refusal(second + 4, {0xfc00, 0xb800}), Contains("token 1 has a place behind"));
+  CHECK_THAT(written.refusal(1024 + 4, {0xbd01}),
+             Contains("the record of token 0 is not in falling order"));
+  CHECK_THAT(written.refusal(second + 4, {0xfc00, 0xb800}),
+             Contains("the record of token 1 is not in falling order"));
 }
 
 TEST_CASE("a teacher file is written whole or not at all") {

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/cross_entropy/op.h"
 #include "runtime/check.h"
 #include "runtime/file.h"
 #include "runtime/hash.h"
@@ -17,8 +16,6 @@ namespace {
 using Header = std::array<std::int32_t, TeacherFile::kHeaderBytes / 4>;
 constexpr std::int32_t kMagic = 20261129, kVersion = 1;
 constexpr std::int64_t kPiece = 1 << 20;  // places or tokens read at a time
-/// A row's targets are the token behind it and those of the teacher.
-constexpr std::int64_t kMostPlaces = kMostTargets - 1;
 constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 31;
 /// Bounds the bytes of all records to 63 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 48;
@@ -53,18 +50,17 @@ void check_limits(const TeacherHeader& header, const std::string& path) {
 /// Raises Error unless the format allows the record. Sorts its ids.
 void check_record(std::span<TokenId> ids, std::span<const float16> log_probabilities,
                   std::int64_t vocab_size, std::int64_t token, const std::string& path) {
-  const auto is_empty = [](float16 value) { return value.bits == kNoProbability.bits; };
-  const auto end = std::ranges::find_if(log_probabilities, is_empty);
-  check(std::all_of(end, log_probabilities.end(), is_empty),
-        "{}: the record of token {} has a place behind an empty one", path, token);
-  for (auto at = log_probabilities.begin(); at != end; ++at) {
-    const auto value = static_cast<float>(*at);
-    check(value <= 0.0f,
+  const auto to_float = [](float16 value) { return static_cast<float>(value); };
+  for (const float16 value : log_probabilities) {
+    check(to_float(value) <= 0.0f,
           "{}: the record of token {} has the log-probability {}; expected 0 at most", path, token,
-          value);
+          to_float(value));
   }
+  check(std::ranges::is_sorted(log_probabilities, std::ranges::greater(), to_float),
+        "{}: the record of token {} is not in falling order", path, token);
+  const auto empty = std::ranges::find(log_probabilities, kNoProbability.bits, &float16::bits);
   const std::span<TokenId> used =
-      ids.first(static_cast<std::size_t>(end - log_probabilities.begin()));
+      ids.first(static_cast<std::size_t>(empty - log_probabilities.begin()));
   std::ranges::sort(used);
   const auto twice = std::ranges::adjacent_find(used);
   check(twice == used.end(), "{}: the record of token {} has the id {} twice", path, token,

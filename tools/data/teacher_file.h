@@ -7,8 +7,10 @@
 //                uint16[K] ids, or uint32[K] of a vocabulary of more than 65536, and
 //                float16[K] log-probabilities. Minus infinity is an empty place; its id is 0
 //
-// The places that have an id come first. A record may have none: that of a document's last token has none. The
-// hash is FNV-1a over the tokens as uint32, so it does not depend on their width in the token file.
+// A record's places are in falling order of their probabilities: the likeliest token comes first, and of
+// equally likely ones the smaller id. So empty places come last. All places of a document's last token are
+// empty. The hash is FNV-1a over the tokens as uint32, so it does not depend on their width in the token
+// file.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,7 @@
 #include <memory>
 #include <span>
 
+#include "kernels/cross_entropy/op.h"
 #include "runtime/half.h"
 #include "runtime/input_file.h"
 #include "tools/data/token_file.h"
@@ -26,6 +29,9 @@ namespace tessera {
 
 /// The teacher file of a token file, whether it exists or not.
 std::filesystem::path teacher_file_of(const std::filesystem::path& token_file);
+
+/// The most places of a record: a row's targets are the token behind it and those of the teacher.
+inline constexpr std::int64_t kMostPlaces = kMostTargets - 1;
 
 /// Minus infinity: an empty place.
 inline const float16 kNoProbability{-std::numeric_limits<float>::infinity()};
@@ -64,8 +70,8 @@ class TeacherFile {
   void read(std::int64_t first, const TeacherRecords& records) const;
 
   /// Reads both files once. Raises Error if these are not the tokens of the header, or with the first record
-  /// that the format does not allow: an id that is no token or comes twice, a place behind an empty one, a
-  /// log-probability above 0.
+  /// that the format does not allow: an id that is no token or comes twice, a log-probability above 0, or
+  /// places that are not in falling order.
   void verify(const TokenFile& tokens) const;
 
  private:

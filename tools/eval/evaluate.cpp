@@ -12,27 +12,18 @@
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/file.h"
-#include "tools/config/parse.h"
 #include "tools/data/loader.h"
 #include "tools/eval/hellaswag.h"
-#include "tools/train/resolve.h"
+#include "tools/generate/model_tokenizer.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// The settings of the run that made the model of this folder, if there is one.
-std::optional<Config> config_of_run(const EvaluateOptions& options) {
-  const fs::path folder = fs::weakly_canonical(find_model(options.model, options.adapter).own());
-  const fs::path file = folder.parent_path() / "config.yaml";
-  if (folder.filename() != "model" || !fs::exists(file)) return std::nullopt;
-  return load_config(file, {});
-}
-
 /// The options, with those of the run where they were not given.
 EvaluateOptions with_defaults(EvaluateOptions options) {
-  const std::optional<Config> run = config_of_run(options);
+  const std::optional<Config> run = config_of_run(find_model(options.model, options.adapter).own());
   if (options.data.empty() && run) {
     options.data = run->data.validation;
     if (!run->data.val.empty()) options.data = {{run->data.val.string(), run->data.val}};
@@ -66,24 +57,6 @@ void add_losses(LanguageModel& model, const TokenLoader& loader, SourceLoss& tot
   }
 }
 
-/// The folder of the model's tokenizer, or else of the data's; empty without one.
-fs::path tokenizer_folder(const EvaluateOptions& options, const fs::path& data) {
-  const ModelFiles files = find_model(options.model, options.adapter);
-  for (const fs::path& folder : {tokenizer_folder(files), data_folder_of(data)}) {
-    if (!folder.empty() && Tokenizer::exists(folder)) return folder;
-  }
-  return {};
-}
-
-std::optional<std::int32_t> document_token_of(const EvaluateOptions& options, const fs::path& data,
-                                              std::int64_t vocab_size) {
-  try {
-    return find_document_token(options.document_token, tokenizer_folder(options, data), vocab_size);
-  } catch (const Error& error) {
-    throw Error(fmt::format("the document token {}", error.what()));
-  }
-}
-
 /// The bytes of text that the targets of all windows spell: tokens 1 to windows * length. No value without a
 /// tokenizer.
 std::optional<std::int64_t> target_bytes(const fs::path& folder, const TokenCorpus& corpus,
@@ -106,7 +79,8 @@ SourceLoss measure_loss(LanguageModel& model, const EvaluateOptions& options,
   const std::int64_t vocab_size = model.shape().vocab_size;
   const TokenCorpus corpus = TokenCorpus::open(source.path, vocab_size);
   const RowKind rows = options.rows.value_or(RowKind::windows);
-  const auto document_token = document_token_of(options, source.path, vocab_size);
+  const auto document_token =
+      document_token_of(options, options.document_token, source.path, vocab_size);
   const TokenLoader loader(corpus, length, SampleOrder::sequential, /*seed=*/0, document_token,
                            rows);
   std::vector<std::string> less_work;

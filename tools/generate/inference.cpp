@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <optional>
 
 #include "models/hugging_face.h"
 #include "models/tokenizers/tokenizer.h"
@@ -22,13 +21,19 @@ fs::path tokenizer_folder(const ModelFiles& files) {
   return Tokenizer::exists(files.model) ? files.model : files.own();
 }
 
+std::optional<Config> config_of_run(const fs::path& folder) {
+  const fs::path own = fs::weakly_canonical(folder), file = own.parent_path() / "config.yaml";
+  if (own.filename() != "model" || !fs::exists(file)) return std::nullopt;
+  return load_config(file, {});
+}
+
 ShardingOptions inference_sharding(const fs::path& folder, DType dtype, int ranks) {
   ShardingOptions options{.strategy = ranks == 1 ? StrategyKind::single : StrategyKind::fsdp,
                           .compute_dtype = dtype};
-  const fs::path of_run = folder.parent_path() / "config.yaml";
-  if (folder.filename() != "model" || !fs::exists(of_run)) return options;
+  const std::optional<Config> run = config_of_run(folder);
+  if (!run) return options;
   // The run's other settings are about training.
-  const ShardingConfig sharding = load_config(of_run, {}).sharding;
+  const ShardingConfig& sharding = run->sharding;
   options.grid = static_cast<int>(sharding.grid);  // the bits of training
   if (ranks == 1 || sharding.strategy == StrategyKind::single) return options;
   options.strategy = sharding.strategy;
@@ -61,8 +66,7 @@ void run_model(const InferenceOptions& options, const std::function<void(Languag
   check_once(world, [&] {
     files = find_model(options.model, options.adapter);
     if (!files.adapter.empty()) adapter = read_adapter(files.adapter).options;
-    sharding =
-        inference_sharding(fs::weakly_canonical(files.own()), options.dtype, planned_ranks(world));
+    sharding = inference_sharding(files.own(), options.dtype, planned_ranks(world));
   });
   run_world(world, [&](Communicator& communicator) {
     const NoGradient no_gradient;

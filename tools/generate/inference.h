@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "models/peft.h"
 #include "runtime/dtype.h"
 #include "sharding/plan/options.h"
+#include "tools/config/config.h"
 
 namespace tessera {
 
@@ -30,6 +32,10 @@ struct InferenceOptions {
 
 /// The folder of the model's tokenizer: the adapter's if the base has none.
 std::filesystem::path tokenizer_folder(const ModelFiles& files);
+
+/// The settings of the run that made the model of this folder. No value unless it is the folder model/ of a
+/// run.
+std::optional<Config> config_of_run(const std::filesystem::path& folder);
 
 /// How the ranks share the weights of a model in this folder: the strategy of the run that made it,
 /// if it is the folder model/ of a run, or fsdp; one rank has them all. The ranks share out experts as

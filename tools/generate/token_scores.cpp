@@ -13,8 +13,9 @@ std::vector<float> log_probabilities_of_ids(const Tensor& logits,
   return log_probabilities_of(logits, Tensor::from(ids, {logits.size(0)})).to_vector<float>();
 }
 
-/// The ids of the `count` largest logits, the largest first.
-std::vector<std::int32_t> largest(std::span<const float> logits, std::int64_t count) {
+}  // namespace
+
+std::vector<std::int32_t> likeliest_ids(std::span<const float> logits, std::int64_t count) {
   std::vector<std::int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   const auto end = ids.begin() + static_cast<std::ptrdiff_t>(count);
@@ -26,8 +27,6 @@ std::vector<std::int32_t> largest(std::span<const float> logits, std::int64_t co
   ids.resize(static_cast<std::size_t>(count));
   return ids;
 }
-
-}  // namespace
 
 std::vector<TokenScore> score_tokens(const Tensor& logits, std::span<const std::int32_t> tokens,
                                      std::int64_t likeliest) {
@@ -42,7 +41,7 @@ std::vector<TokenScore> score_tokens(const Tensor& logits, std::span<const std::
   const auto width = static_cast<std::size_t>(logits.size(1));
   std::vector<std::vector<std::int32_t>> ids;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    ids.push_back(largest(std::span(values).subspan(i * width, width), count));
+    ids.push_back(likeliest_ids(std::span(values).subspan(i * width, width), count));
   }
   for (std::size_t place = 0; place < static_cast<std::size_t>(count); ++place) {
     std::vector<std::int32_t> at_place;

@@ -20,6 +20,9 @@ struct TokenScore {
   std::vector<std::pair<std::int32_t, float>> likeliest = {};
 };
 
+/// The ids of the `count` largest logits, the largest first. Equal logits are ordered by token id.
+std::vector<std::int32_t> likeliest_ids(std::span<const float> logits, std::int64_t count);
+
 /// The scores of tokens [N] by their rows of logits [N, V], each with so many of the likeliest tokens
 /// (at most V).
 std::vector<TokenScore> score_tokens(const Tensor& logits, std::span<const std::int32_t> tokens,
