@@ -39,7 +39,7 @@ struct Written {
       take({std::span(ids).subspan(first, rest), std::span(values).subspan(first, rest)});
     });
   }
-  /// What verify says about the file with these bytes at an offset.
+  /// The error of the file with these bytes at an offset.
   std::string refusal(std::int64_t offset, const std::vector<std::uint16_t>& words) const {
     const fs::path copy = folder / "copy.teacher";
     fs::copy_file(path(), copy, fs::copy_options::overwrite_existing);
@@ -48,7 +48,13 @@ struct Written {
     stream.write(reinterpret_cast<const char*>(words.data()),
                  static_cast<std::streamsize>(2 * words.size()));
     stream.close();
-    return test::error_of([&] { TeacherFile(copy).verify(tokens); });
+    return test::error_of([&] {
+      const TeacherFile file(copy);
+      file.check_tokens(tokens);
+      std::vector<TokenId> read_ids(ids.size());
+      std::vector<float16> read_values(ids.size());
+      file.read(0, kTopK, {read_ids, read_values});
+    });
   }
 
  private:
@@ -66,7 +72,7 @@ TEST_CASE("a teacher file gives back ids and log-probabilities of any tokens") {
     CAPTURE(vocab_size);
     const Written written(vocab_size, static_cast<TokenId>(vocab_size - 1));
     const TeacherFile file(written.path());
-    file.verify(written.tokens);
+    file.check_tokens(written.tokens);
     CHECK(teacher_file_of(written.tokens.path()) == written.path());
     CHECK(file.header().top_k == kTopK);
     CHECK(file.header().vocab_size == vocab_size);
@@ -76,10 +82,17 @@ TEST_CASE("a teacher file gives back ids and log-probabilities of any tokens") {
       const std::size_t places = written.ids.size() - 2 * first;
       std::vector<TokenId> ids(places);
       std::vector<float16> values(places);
-      file.read(static_cast<std::int64_t>(first), {ids, values});
+      file.read(static_cast<std::int64_t>(first), kTopK, {ids, values});
       for (std::size_t k = 0; k < places; ++k) {
         CHECK(ids[k] == written.ids[2 * first + k]);
         CHECK(values[k].bits == written.values[2 * first + k].bits);
+      }
+      std::vector<TokenId> likeliest(places / 2);
+      values.resize(places / 2);
+      file.read(static_cast<std::int64_t>(first), 1, {likeliest, values});
+      for (std::size_t n = 0; n < likeliest.size(); ++n) {
+        CHECK(likeliest[n] == written.ids[2 * (first + n)]);
+        CHECK(values[n].bits == written.values[2 * (first + n)].bits);
       }
     }
   }
@@ -92,7 +105,7 @@ TEST_CASE("a teacher file of other tokens is refused, however wide the tokens ar
   const auto refusal = [&](const std::vector<TokenId>& tokens, std::int64_t vocab_size) {
     const fs::path path = written.folder / "other.bin";
     write_token_file(path, tokens, vocab_size);
-    return test::error_of([&] { file.verify(TokenFile(path)); });
+    return test::error_of([&] { file.check_tokens(TokenFile(path)); });
   };
   CHECK(refusal(same, 100) == "no error");
   CHECK(refusal(same, 70000) == "no error");

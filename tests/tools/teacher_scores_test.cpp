@@ -82,11 +82,11 @@ using Record = std::vector<std::pair<TokenId, float>>;
 
 std::vector<Record> records_in(const fs::path& token_file) {
   const TeacherFile file(teacher_file_of(token_file));
-  file.verify(TokenFile(token_file));
+  file.check_tokens(TokenFile(token_file));
   const auto places = static_cast<std::size_t>(file.header().top_k);
   std::vector<TokenId> ids(places * static_cast<std::size_t>(file.header().tokens));
   std::vector<float16> values(ids.size());
-  file.read(0, {ids, values});
+  file.read(0, file.header().top_k, {ids, values});
   std::vector<Record> records(ids.size() / places);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto value = static_cast<float>(values[i]);

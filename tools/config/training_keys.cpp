@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cross_entropy/op.h"
 #include "models/transformer_shape.h"
 #include "tools/config/batch_ramp.h"
 #include "tools/config/optimizer_groups.h"
 #include "tools/config/schedule_table.h"
+#include "tools/data/teacher_file.h"
 
 namespace tessera {
 namespace {
@@ -187,7 +187,7 @@ std::vector<Key> train_keys(TrainConfig& train) {
 
 std::vector<Key> distill_keys(Distillation& distill) {
   return {
-      whole_number_key("distill.top_k", distill.top_k, 1, kMostTargets - 1,
+      whole_number_key("distill.top_k", distill.top_k, 1, kMostPlaces,
                        "The teacher's likeliest tokens that a loss takes. The teacher files "
                        "(`tessera score --top-k`) next to the token files have at least as many."),
       number_key("distill.weight", distill.weight, {.least = 0.0, .most = 1.0},

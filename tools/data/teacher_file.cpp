@@ -15,7 +15,7 @@ namespace {
 
 using Header = std::array<std::int32_t, TeacherFile::kHeaderBytes / 4>;
 constexpr std::int32_t kMagic = 20261129, kVersion = 1;
-constexpr std::int64_t kPiece = 1 << 20;  // places or tokens read at a time
+constexpr std::int64_t kPiece = 1 << 20;  // tokens read at a time
 constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 31;
 /// Bounds the bytes of all records to 63 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 48;
@@ -111,49 +111,38 @@ TeacherFile::TeacherFile(const std::filesystem::path& path)
         data < expected ? "truncated" : "too long", expected, data);
 }
 
-void TeacherFile::read(std::int64_t first, const TeacherRecords& records) const {
-  const auto places = static_cast<std::size_t>(header_.top_k);
-  const std::size_t width = static_cast<std::size_t>(bytes_per_token(header_.vocab_size)) * places;
+void TeacherFile::read(std::int64_t first, std::int64_t places,
+                       const TeacherRecords& records) const {
+  const auto all = static_cast<std::size_t>(header_.top_k), kept = static_cast<std::size_t>(places);
+  const std::size_t width = static_cast<std::size_t>(bytes_per_token(header_.vocab_size)) * all;
   const auto bytes_of_record = static_cast<std::size_t>(header_.bytes_per_record());
-  const std::size_t count = records.ids.size() / places;
+  const std::size_t count = records.ids.size() / kept;
   std::vector<std::byte> bytes(count * bytes_of_record);
   file_->read(kHeaderBytes + first * header_.bytes_per_record(), bytes);
-  std::vector<std::uint16_t> narrow(places);
+  std::vector<std::uint16_t> narrow(all);
+  std::vector<TokenId> ids(all);
+  std::vector<float16> values(all);
   for (std::size_t n = 0; n < count; ++n) {
     const std::byte* const record = bytes.data() + n * bytes_of_record;
-    const std::span<TokenId> ids = records.ids.subspan(n * places, places);
-    if (width == ids.size_bytes()) {
+    if (width == all * sizeof(TokenId)) {
       std::memcpy(ids.data(), record, width);
     } else {
       std::memcpy(narrow.data(), record, width);
       std::ranges::copy(narrow, ids.begin());
     }
-    const std::span<float16> values = records.log_probabilities.subspan(n * places, places);
-    std::memcpy(values.data(), record + width, values.size_bytes());
+    std::memcpy(values.data(), record + width, all * sizeof(float16));
+    std::copy_n(ids.begin(), kept, records.ids.subspan(n * kept).begin());
+    std::copy_n(values.begin(), kept, records.log_probabilities.subspan(n * kept).begin());
+    check_record(ids, values, header_.vocab_size, first + static_cast<std::int64_t>(n),
+                 path().string());
   }
 }
 
-void TeacherFile::verify(const TokenFile& tokens) const {
-  const std::string name = path().string();
+void TeacherFile::check_tokens(const TokenFile& tokens) const {
   check(
       header_.tokens == tokens.size() && header_.hash == hash_of_tokens(tokens),
       "{}: a teacher's answers to other tokens than those of {}; write it again with tessera score",
-      name, tokens.path().string());
-  const auto places = static_cast<std::size_t>(header_.top_k);
-  const std::int64_t most = std::max<std::int64_t>(1, kPiece / header_.top_k);
-  std::vector<TokenId> ids;
-  std::vector<float16> values;
-  for (std::int64_t first = 0; first < header_.tokens; first += most) {
-    const auto count = static_cast<std::size_t>(std::min(most, header_.tokens - first));
-    ids.resize(count * places);
-    values.resize(count * places);
-    read(first, {ids, values});
-    for (std::size_t n = 0; n < count; ++n) {
-      check_record(std::span(ids).subspan(n * places, places),
-                   std::span(values).subspan(n * places, places), header_.vocab_size,
-                   first + static_cast<std::int64_t>(n), name);
-    }
-  }
+      path().string(), tokens.path().string());
 }
 
 void write_teacher_file(const std::filesystem::path& path, const TeacherHeader& header,

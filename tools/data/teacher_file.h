@@ -36,7 +36,7 @@ inline constexpr std::int64_t kMostPlaces = kMostTargets - 1;
 /// Minus infinity: an empty place.
 inline const float16 kNoProbability{-std::numeric_limits<float>::infinity()};
 
-/// Records of n tokens: [n, K] each.
+/// Records of n tokens: [n, K] each, or fewer places.
 struct TeacherRecords {
   std::span<TokenId> ids;
   std::span<float16> log_probabilities;
@@ -66,13 +66,13 @@ class TeacherFile {
   const std::filesystem::path& path() const { return file_->path(); }
   const TeacherHeader& header() const { return header_; }
 
-  /// Reads the records of tokens [first, first + n). Raises Error if the file has become shorter.
-  void read(std::int64_t first, const TeacherRecords& records) const;
+  /// Reads the first `places` places of the records of tokens [first, first + n). Raises Error if the file has
+  /// become shorter, or with the first record that the format does not allow: an id that is no token or comes
+  /// twice, a log-probability above 0, or places that are not in falling order.
+  void read(std::int64_t first, std::int64_t places, const TeacherRecords& records) const;
 
-  /// Reads both files once. Raises Error if these are not the tokens of the header, or with the first record
-  /// that the format does not allow: an id that is no token or comes twice, a log-probability above 0, or
-  /// places that are not in falling order.
-  void verify(const TokenFile& tokens) const;
+  /// Reads the tokens once. Raises Error if these are not the tokens of the header.
+  void check_tokens(const TokenFile& tokens) const;
 
  private:
   std::shared_ptr<const InputFile> file_;

@@ -154,7 +154,7 @@ void TokenCorpus::open_teachers(std::int64_t top_k, std::int64_t vocab_size) {
     check(header.vocab_size <= vocab_size,
           "{}: the teacher's vocabulary has {} tokens, and the model's {}", path.string(),
           header.vocab_size, vocab_size);
-    teacher.verify(tokens);
+    teacher.check_tokens(tokens);
   }
 }
 
@@ -162,20 +162,11 @@ void TokenCorpus::read_teachers(std::int64_t first, const TeacherRecords& record
   const auto places = static_cast<std::size_t>(top_k_);
   for_each_part(first, records.ids.size() / places,
                 [&](std::size_t file, std::int64_t offset, std::size_t begin, std::size_t count) {
-                  const TeacherFile& teacher = teachers_[file];
-                  const auto all = static_cast<std::size_t>(teacher.header().top_k);
-                  std::vector<TokenId> ids(count * all);
-                  std::vector<float16> log_probabilities(count * all);
-                  const ReadTimer timer(teacher.path());
-                  teacher.read(offset, {ids, log_probabilities});
-                  for (std::size_t n = 0; n < count; ++n) {
-                    const std::size_t to = (begin + n) * places;
-                    std::copy_n(ids.begin() + static_cast<std::ptrdiff_t>(n * all), places,
-                                records.ids.begin() + static_cast<std::ptrdiff_t>(to));
-                    std::copy_n(
-                        log_probabilities.begin() + static_cast<std::ptrdiff_t>(n * all), places,
-                        records.log_probabilities.begin() + static_cast<std::ptrdiff_t>(to));
-                  }
+                  const ReadTimer timer(teachers_[file].path());
+                  teachers_[file].read(
+                      offset, top_k_,
+                      {records.ids.subspan(begin * places, count * places),
+                       records.log_probabilities.subspan(begin * places, count * places)});
                 });
 }
 

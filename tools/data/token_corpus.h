@@ -45,10 +45,11 @@ class TokenCorpus {
   /// Reads the marks of tokens [first, first + marks.size()), which must lie inside. has_marks().
   void read_marks(std::int64_t first, std::span<TokenMarks> marks) const;
 
-  /// Opens the teacher files next to the token files, and reads all of them once. Raises Error if one is missing,
-  /// has not `top_k` places, or is not of these tokens or of more than `vocab_size` ones.
+  /// Opens the teacher files next to the token files. Raises Error if one is missing, has not `top_k` places, or
+  /// is not of these tokens or of more than `vocab_size` ones.
   void open_teachers(std::int64_t top_k, std::int64_t vocab_size);
-  /// Reads the first `top_k` places of the records of tokens [first, first + n), which must lie inside.
+  /// Reads the first `top_k` places of the records of tokens [first, first + n), which must lie inside. Raises
+  /// Error as TeacherFile::read does.
   void read_teachers(std::int64_t first, const TeacherRecords& records) const;
 
   /// A source of tokens that no file holds.
