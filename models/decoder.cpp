@@ -346,12 +346,9 @@ Variable Decoder::loss_of_stage(const Stage& stage, const Variable& x, const Ten
         "a stage has the parts {} to {}, and the model has {}", stage.first, stage.last, parts());
   check(x.defined() == (stage.first > 0),
         "a stage takes the residual stream unless it has the embedding");
-  const Shape expected = targets.weights.defined()
-                             ? Shape{inputs.size(0), inputs.size(1), targets.each()}
-                             : inputs.shape();
-  check(targets.classes.shape() == expected,
-        "the targets are {}; expected one or several for each of the inputs {}",
-        describe(targets.classes), describe(inputs));
+  check(targets.classes.numel() == inputs.numel() * targets.each(),
+        "the targets are {}; expected {} for each of the inputs, {}", describe(targets.classes),
+        targets.each(), describe(inputs));
   const bool counts = training && routers_;
   if (counts) routers_->start_forward();
   const Variable y =

@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using Catch::Contains;
+using test::answers_of_token;
 using test::error_of;
 using test::metrics_of;
 using test::TemporaryDirectory;
 using test::TrainedSession;
-using test::answers_of_token;
 using test::write_teacher;
 
 /// A run with a teacher file that gives two tokens for each.

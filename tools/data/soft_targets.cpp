@@ -10,8 +10,8 @@ namespace tessera {
 
 void write_soft_target(const SoftTarget& target, std::int32_t next_token, double weight,
                        std::span<const TokenId> ids, std::span<const float16> log_probabilities) {
-  std::ranges::fill(target.classes, kIgnoreIndex);
-  std::ranges::fill(target.weights, 0.0f);
+  std::fill(target.classes.begin(), target.classes.end(), kIgnoreIndex);
+  std::fill(target.weights.begin(), target.weights.end(), 0.0f);
   if (next_token == kIgnoreIndex) return;
   const auto empty = std::ranges::find(log_probabilities, kNoProbability.bits, &float16::bits);
   const auto used = static_cast<std::size_t>(empty - log_probabilities.begin());

@@ -56,12 +56,13 @@ void check_record(std::span<TokenId> ids, std::span<const float16> log_probabili
           "{}: the record of token {} has the log-probability {}; expected 0 at most", path, token,
           to_float(value));
   }
-  check(std::ranges::is_sorted(log_probabilities, std::ranges::greater(), to_float),
+  const auto likelier = [&](float16 a, float16 b) { return to_float(a) > to_float(b); };
+  check(std::is_sorted(log_probabilities.begin(), log_probabilities.end(), likelier),
         "{}: the record of token {} is not in falling order", path, token);
   const auto empty = std::ranges::find(log_probabilities, kNoProbability.bits, &float16::bits);
   const std::span<TokenId> used =
       ids.first(static_cast<std::size_t>(empty - log_probabilities.begin()));
-  std::ranges::sort(used);
+  std::sort(used.begin(), used.end());
   const auto twice = std::ranges::adjacent_find(used);
   check(twice == used.end(), "{}: the record of token {} has the id {} twice", path, token,
         twice == used.end() ? 0 : *twice);
