@@ -769,14 +769,14 @@ FAULTS = {
             "check(twice == used.end(),",
             "check(twice == used.end() || *twice > 0,"),
         "places in any order are taken": (
-            "std::ranges::greater(), to_float),",
-            "std::ranges::greater(), to_float) || token >= 0,"),
+            "log_probabilities.end(), likelier),",
+            "log_probabilities.end(), likelier) || token >= 0,"),
     },
     ("tools/data/document_windows.cpp", "teacher_scores"): {
         "windows of a long document do not overlap": (
             "overlap = length / 2;",
             "overlap = 0 * length;"),
-        "a rejected answer sees the chosen one": (
+        "the teacher reads a rejected answer behind the chosen one": (
             "(own[i] & kBegins) != 0",
             "(own[i] & (kBegins | kRejected)) == kBegins"),
         "a document ends with each of its windows": (
