@@ -1,14 +1,17 @@
 // A queue of pieces of work for a persistent grid (sm_90a): the thread block that is free takes the next.
 //
-// Pieces have numbers, the longest first. A thread block begins with the piece of its own number, and
-// its producer then draws: a counter in memory gives every draw the next number. So all thread blocks
-// end at about the same time, whatever the pieces take. Which of them has a piece differs from run to
-// run, so no result may depend on it. The producer tells the consumers the numbers:
+// Pieces have numbers, the longest first. The producer draws: a counter in memory gives every draw the
+// next number. So all thread blocks end at about the same time, whatever the pieces take, and one that
+// starts late, because a collective of NCCL held its multiprocessor, finds only what is left. Its first
+// piece, too, must be drawn: the longest one would begin when all others end. Which thread block has a
+// piece differs from run to run, so no result may depend on it. The producer tells the consumers the
+// numbers:
 //
-//   producer     0 | draws 5 | draws 9 | draws none left         loads the pieces' tiles
-//   consumers        0         5         9
+//   producer     draws 0 | draws 5 | draws 9 | draws none left         loads the pieces' tiles
+//   consumers              0         5         9
 #pragma once
 
+#include "kernels/cuda/reduce.h"
 #include "kernels/cuda/tile_ring.h"
 
 namespace tessera::gpu {
@@ -57,12 +60,25 @@ struct WorkQueue {
   /// them.
   template <typename F>
   __device__ void produce(const NumberRing& ring, F f) const {
-    unsigned number = blockIdx.x;
     for (unsigned place = 0;; ++place) {
+      const unsigned number = draw();
       ring.put(place, number);
       if (number >= count) return;
       f(number, place);
-      number = draw();
+    }
+  }
+  /// By a warp of the producer: f(number) for the same, on all lanes.
+  template <typename F>
+  __device__ void produce_by_warp(const NumberRing& ring, F f) const {
+    for (unsigned place = 0;; ++place) {
+      unsigned number = 0;
+      if (threadIdx.x % 32 == 0) {
+        number = draw();
+        ring.put(place, number);
+      }
+      number = __shfl_sync(kFullWarp, number, 0);
+      if (number >= count) return;
+      f(number);
     }
   }
   /// By all threads of the consumers: the same pieces.
@@ -76,12 +92,12 @@ struct WorkQueue {
   }
 
  private:
-  /// The next number that no thread block began with. A draw follows each piece, so the draw after
-  /// count - 1 others is the last of all.
+  /// The next number. Every thread block draws once in vain, so the draw after count + thread_blocks() - 1
+  /// others is the last of all.
   __device__ unsigned draw() const {
     const unsigned drawn = atomicAdd(draws, 1u);
-    if (drawn + 1 == count) atomicExch(draws, 0u);
-    return drawn + thread_blocks();
+    if (drawn + 1 == count + thread_blocks()) atomicExch(draws, 0u);
+    return drawn;
   }
   /// gridDim.x, read here: the producer has no register to keep it in.
   __device__ static unsigned thread_blocks() {

@@ -4,6 +4,10 @@
 #include "runtime/cuda/backend.h"
 #include "runtime/cuda/status.h"
 
+#if defined(TESSERA_EMULATED)
+#include "runtime/emulation/toolkit/nccl_model.h"
+#endif
+
 namespace tessera::cuda {
 namespace {
 
@@ -65,6 +69,14 @@ void link_to_other_devices(int index) {
       check_status(status, "cudaDeviceEnablePeerAccess");
     }
   }
+}
+
+bool threads_stand_for_processes() {
+#if defined(TESSERA_EMULATED)
+  return emulation::nccl_model().takes_threads;
+#else
+  return false;
+#endif
 }
 
 void return_to_device(int index) noexcept {

@@ -23,8 +23,13 @@ struct DeviceProperties {
 int device_count();
 
 /// Enables direct copies between a GPU and the GPUs that it has a link to. Without this, copies
-/// between GPUs go through host memory.
+/// between GPUs go through host memory. From then on cudaMalloc, cudaFree and their kin on one of them
+/// may wait for the kernels of the others.
 void link_to_other_devices(int index);
+
+/// Whether ranks that are threads stand for processes, as in tests on emulated GPUs: the emulated NCCL
+/// joins no processes.
+bool threads_stand_for_processes();
 
 /// Raises Error if there is no such GPU.
 DeviceProperties device_properties(int index);

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// How ranks exchange tensors. `automatic` takes NCCL if the build has NCCL and each rank owns a
-/// GPU. Otherwise threads read each other's memory, and processes use MPI.
+/// How ranks exchange tensors. `automatic` takes NCCL if the build has NCCL and ranks are processes on
+/// GPUs. Otherwise threads read each other's memory, and processes use MPI.
 enum class CommunicatorKind { automatic, threads, mpi, nccl };
 template <>
 inline constexpr EnumNames<CommunicatorKind> kEnumNames<CommunicatorKind> = {

@@ -50,12 +50,25 @@ void check_kind(CommunicatorKind kind, bool processes, const Device& device) {
         "communicator nccl: this build was configured without NCCL (libnccl-dev); take auto");
 }
 
-/// Several ranks of one process, each with a GPU of its own.
-bool own_a_gpu_each(const WorldOptions& options) {
-  if constexpr (kHasCuda) {
-    return options.ranks > 1 && !options.device.is_cpu() && options.ranks <= cuda::device_count();
+/// Whether NCCL can join ranks of this machine, if they are processes: several, with a GPU each.
+bool suit_nccl([[maybe_unused]] const WorldOptions& options) {
+  if constexpr (kHasCuda && kHasNccl) {
+    return options.ranks > 1 && !options.device.is_cpu() && options.ranks <= cuda::device_count() &&
+           !cuda::threads_stand_for_processes();
   }
   return false;
+}
+
+/// Raises Error for NCCL among threads, which may wait for one another for ever.
+void refuse_nccl_of_threads(const WorldOptions& options) {
+  if constexpr (kHasCuda) {
+    check(options.communicator != CommunicatorKind::nccl || options.ranks <= 1 ||
+              cuda::threads_stand_for_processes(),
+          "communicator nccl: ranks that are threads of one process can wait for each other's GPUs "
+          "for ever; start a process for each GPU with 'tessera launch --ranks {}' or mpirun -np "
+          "{}, or take threads",
+          options.ranks, options.ranks);
+  }
 }
 
 /// The body, among ranks that leave moving tensors to NCCL.
@@ -72,9 +85,8 @@ Body with_nccl([[maybe_unused]] const WorldOptions& options, const Body& body) {
 
 void run_threads(const WorldOptions& options, const Body& body) {
   check_kind(options.communicator, /*processes=*/false, options.device);
-  const bool nccl =
-      options.communicator == CommunicatorKind::nccl ||
-      (options.communicator == CommunicatorKind::automatic && kHasNccl && own_a_gpu_each(options));
+  refuse_nccl_of_threads(options);
+  const bool nccl = options.communicator == CommunicatorKind::nccl;
   run_ranks(options, nccl ? with_nccl(options, body) : body);
 }
 
@@ -142,6 +154,12 @@ bool built_with_mpi() {
 #else
   return false;
 #endif
+}
+
+bool are_processes(const WorldOptions& options) {
+  const bool takes_nccl = options.communicator == CommunicatorKind::automatic ||
+                          options.communicator == CommunicatorKind::nccl;
+  return takes_nccl && find_launch().kind == Launch::Kind::none && suit_nccl(options);
 }
 
 int planned_ranks(const WorldOptions& options) {

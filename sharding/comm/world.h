@@ -1,10 +1,13 @@
 // run_world: one program for ranks that are threads and ranks that are processes.
 //
-//   program --ranks 4             four threads of this process
+//   program --ranks 4             four threads of this process, which read each other's memory
 //   mpirun -np 4 program          four processes, each of which runs the body once
 //   torchrun ... program          the same, on GPUs and without MPI (tcp/tcp.h)
 //
-// In each case, ranks that own a GPU each may let NCCL move the tensors.
+// Processes that own a GPU each may let NCCL move the tensors. Threads may not: cudaMalloc on one GPU may
+// wait for the kernels of the others that the process has linked to it, so a rank that allocates between
+// another rank's launch of a collective and its own could wait for ever. `tessera` starts such ranks as
+// processes by itself (tools/launch/launch.h).
 #pragma once
 
 #include <functional>
@@ -23,6 +26,10 @@ namespace tessera {
 
 /// Whether this build can exchange tensors between processes by MPI.
 bool built_with_mpi();
+
+/// Whether the ranks should be processes of this machine: no launcher has started this one, there are
+/// several, each has a GPU, and NCCL is to move the tensors.
+bool are_processes(const WorldOptions& options);
 
 /// The ranks that run_world will start: the launcher's number, or options.ranks, or 1. Raises Error
 /// as run_world does where a launcher has started this process and it cannot find the others.

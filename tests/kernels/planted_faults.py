@@ -1028,12 +1028,12 @@ FAULTS = {
     },
     ("kernels/cuda/work_queue.h", "kernels_emulated_attention"): {
         "Hopper: the first draw skips a block of rows": (
-            "return drawn + thread_blocks();",
-            "return drawn + thread_blocks() + 1;"),
+            "    return drawn;\n",
+            "    return drawn + 1;\n"),
     },
     ("kernels/cuda/work_queue.h", "kernels_attention_16bit"): {
         "Hopper: a launch leaves its count of draws to the next": (
-            "    if (drawn + 1 == count) atomicExch(draws, 0u);\n",
+            "    if (drawn + 1 == count + thread_blocks()) atomicExch(draws, 0u);\n",
             ""),
     },
     ("kernels/attention/cuda/hopper/work.h", "kernels_emulated_traffic"): {
@@ -1217,9 +1217,11 @@ FAULTS = {
         "grouped, Hopper: groups of rows from other ranks take the next matrix in memory": (
             "tile.expert % p.matrices);",
             "tile.expert);"),
-        "grouped, Hopper: a thread block's way back begins one too far": (
-            "gridDim.x - 1 - blockIdx.x;",
-            "gridDim.x - 2 - blockIdx.x;"),
+    },
+    ("kernels/cuda/work_queue.h", "kernels_grouped_matmul"): {
+        "grouped, Hopper: one lane alone has the number of a drawn tile": (
+            "      number = __shfl_sync(kFullWarp, number, 0);\n",
+            ""),
     },
     ("kernels/grouped_matmul/hopper/work.h", "kernels_emulated_grouped_matmul"): {
         "a band's tiles go down as far as in a full one": (

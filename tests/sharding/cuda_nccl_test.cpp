@@ -22,6 +22,7 @@
 #include "tests/support/test_clock.h"
 #if defined(TESSERA_EMULATED)
 #include "runtime/emulation/toolkit/nccl_faults.h"
+#include "runtime/emulation/toolkit/nccl_model.h"
 #endif
 
 namespace tessera {
@@ -51,9 +52,18 @@ void run(int ranks, const NcclOptions& options, const Body& body, int ranks_per_
              .device = test::device(),
              .threads = 1,
              .deadline = control,
+             .communicator = CommunicatorKind::nccl,  // the ranks stand for processes
              .ranks_per_node = ranks_per_node},
             with_nccl);
 }
+
+#if defined(TESSERA_EMULATED)
+emulation::DeviceOptions with_gpus(int count) {
+  emulation::DeviceOptions options = emulation::device_options();
+  options.devices = count;
+  return options;
+}
+#endif
 
 /// Whether each of `ranks` ranks can have a GPU of its own. A test about a certain rank needs it.
 bool has_gpus([[maybe_unused]] int ranks) {
@@ -458,18 +468,48 @@ TEST_CASE("nccl: ranks that disagree after two steps are both named at the step'
                       "makes call 2, all_reduce of 16 bytes in 1 tensor, for h.2"));
 }
 
-TEST_CASE("run_world takes NCCL by itself for threads that have a GPU each") {
-  const auto takes_nccl = [](int ranks, int gpus) {
-    emulation::DeviceOptions devices = emulation::device_options();
-    devices.devices = gpus;
-    const emulation::DeviceOptionsGuard guard(devices);
-    Findings findings;  // the stand-in adds in no tree
-    run_world({.ranks = ranks, .device = test::device(), .threads = 1},
-              [&](Communicator& world) { test::check_sums(world, findings); });
-    return !findings.wrong().empty();
+TEST_CASE("run_world: ranks with a GPU each should be processes, and NCCL takes no threads") {
+  const emulation::DeviceOptionsGuard guard(with_gpus(4));
+  const emulation::NcclModelGuard model({.takes_threads = false});  // as on GPUs
+  const auto should = [](int ranks, CommunicatorKind kind, const Device& device) {
+    return are_processes({.ranks = ranks, .device = device, .communicator = kind});
   };
-  CHECK(takes_nccl(4, 4));
-  CHECK_FALSE(takes_nccl(4, 2));
+  const Device gpu = test::device();
+  CHECK(should(4, CommunicatorKind::automatic, gpu));
+  CHECK(should(2, CommunicatorKind::nccl, gpu));
+  CHECK_FALSE(should(4, CommunicatorKind::threads, gpu));
+  CHECK_FALSE(should(5, CommunicatorKind::automatic, gpu));  // two share a GPU
+  CHECK_FALSE(should(1, CommunicatorKind::automatic, gpu));
+  CHECK_FALSE(should(4, CommunicatorKind::automatic, Device{}));
+  CHECK_THROWS_WITH(
+      run_world({.ranks = 4, .device = gpu, .threads = 1, .communicator = CommunicatorKind::nccl},
+                [](Communicator&) {}),
+      Catch::Contains("wait for each other's GPUs for ever") &&
+          Catch::Contains("'tessera launch --ranks 4'"));
+}
+
+TEST_CASE("run_world: a rank that is a thread may allocate while another is in a collective") {
+  const emulation::DeviceOptionsGuard guard(with_gpus(2));
+  std::atomic<bool> ready = false, looks = false;
+  Floats sums;
+  run_world({.ranks = 2, .device = test::device(), .threads = 1}, [&](Communicator& world) {
+    const Tensor x = tensor_of(world.rank(), 4);
+    for (int step = 0; step < 2; ++step) world.next_step(compute());  // ranks compare calls no more
+    compute().synchronize();
+    if (world.rank() == 0) {
+      ready = true;
+      test::wait_for("rank 1 looks", [&] { return looks.load(); });
+    } else {
+      test::wait_for("rank 0 is ready", [&] { return ready.load(); });
+      const std::uint64_t calls = emulation::host_calls();
+      looks = true;
+      test::wait_for("rank 0 is in its call", [&] { return emulation::host_calls() > calls; });
+      Tensor::empty({1 << 22}, DType::f32);
+    }
+    world.all_reduce({x}, compute());
+    if (world.rank() == 1) sums = x.to_vector<float>();
+  });
+  CHECK(sums.size() == 4);
 }
 
 #endif

@@ -664,12 +664,15 @@ FAULTS_ON_GPUS = {
             "fail_with(reason);"),
     },
     ("sharding/comm/world.cpp", "sharding_cuda_nccl"): {
-        "threads with a GPU each do not take NCCL": (
-            "kHasNccl && own_a_gpu_each(options));",
-            "kHasNccl && own_a_gpu_each(options) && false);"),
-        "threads that share GPUs take NCCL": (
-            "options.ranks <= cuda::device_count();",
-            "cuda::device_count() > 0;"),
+        "threads with a GPU each take NCCL, and hang": (
+            "const bool nccl = options.communicator == CommunicatorKind::nccl;",
+            "const bool nccl = options.communicator != CommunicatorKind::threads && kHasNccl && options.ranks > 1;"),
+        "ranks that share GPUs are started as processes": (
+            "options.ranks <= cuda::device_count()",
+            "cuda::device_count() > 0"),
+        "NCCL takes threads": (
+            "options.ranks <= 1 ||",
+            "options.ranks > 0 ||"),
     },
     ("sharding/comm/nccl/nccl.cpp", "sharding_cuda_nccl"): {
         "maxima are formed in the tree": (
@@ -678,6 +681,14 @@ FAULTS_ON_GPUS = {
         "maxima by NCCL lose NaN": (
             "maximum ? ncclUint32 : type_of(to.dtype());",
             "type_of(to.dtype());"),
+    },
+    ("kernels/cuda/work_queue.h", "sharding_emulated_overlap"): {
+        "a thread block that starts late begins with the piece of its own number": (
+            "      const unsigned number = draw();\n",
+            "      const unsigned number = place == 0 ? blockIdx.x : draw() + thread_blocks();\n"),
+        "a producer's warp begins with the piece of its own number": (
+            "        number = draw();\n",
+            "        number = place == 0 ? blockIdx.x : draw() + thread_blocks();\n"),
     },
     ("sharding/comm/threads/threads.cpp", "sharding_emulated_threads"): {
         "all ranks read from rank 0 first": (

@@ -87,7 +87,10 @@ void expect_abort(
   };
   const emulation::NcclFaultsGuard guard({});
   CHECK_THROWS_WITH(
-      run_ranks({.ranks = 2, .device = test::device(), .threads = 1},
+      run_ranks({.ranks = 2,
+                 .device = test::device(),
+                 .threads = 1,
+                 .communicator = CommunicatorKind::nccl},
                 [&](Communicator& control) { run_with_nccl(control, {}, with_session); }),
       Catch::Contains(kReason));
 }

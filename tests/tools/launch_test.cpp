@@ -21,6 +21,7 @@
 #include "tests/tools/tiny_run.h"
 #include "tools/config/parse.h"
 #include "tools/launch/process_tree.h"
+#include "tools/launch/rank_commands.h"
 #include "tools/train/trainer.h"
 
 namespace tessera {
@@ -231,6 +232,43 @@ TEST_CASE("process tree: a command's status, also after a signal, and one that d
   CHECK_THROWS_WITH(ProcessTree({"/nowhere/mpirun"}),
                     "cannot start /nowhere/mpirun: No such file or directory");
   CHECK_FALSE(adopts_orphans());
+}
+
+TEST_CASE("process tree: of several commands the first failure counts, or the end of all") {
+  const auto status_of = [](const std::string& first, const std::string& second) {
+    ProcessTree tree(
+        std::vector<ProcessTree::Command>{{"/bin/sh", "-c", first}, {"/bin/sh", "-c", second}});
+    std::optional<int> status;
+    wait_until([&] { return (status = tree.poll()).has_value(); });
+    return status;
+  };
+  CHECK(status_of("sleep 300", "exit 7") == 7);
+  CHECK(status_of("exit 7", "sleep 300") == 7);
+  CHECK(status_of("sleep 0.1", "true") == 0);
+  CHECK(descendants_of(::getpid()).empty());
+  CHECK_THROWS_WITH(ProcessTree(std::vector<ProcessTree::Command>{{"/bin/sh", "-c", "sleep 300"},
+                                                                  {"/nowhere/tessera"}}),
+                    Contains("cannot start /nowhere/tessera"));
+  CHECK(descendants_of(::getpid()).empty());
+  CHECK_FALSE(adopts_orphans());
+}
+
+TEST_CASE("launch: ranks without mpirun get torchrun's variables, and a free port") {
+  const TemporaryDirectory folder;
+  const std::string script =
+      fmt::format("echo $RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT > {}/$RANK",
+                  folder.path().string());
+  ProcessTree tree(rank_commands({"/bin/sh", "-c", script}, 2));
+  REQUIRE(wait_until([&] { return tree.poll() == 0; }));
+  std::string ports[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string text = read_text_file(folder / std::to_string(rank));
+    const std::string expected = fmt::format("{0} {0} 2 localhost ", rank);
+    REQUIRE(text.starts_with(expected));
+    ports[rank] = text.substr(expected.size());
+  }
+  CHECK(ports[0] == ports[1]);
+  CHECK(std::stoi(ports[0]) > 0);
 }
 
 TEST_CASE("process tree: its end is the end of all below it, also of orphans") {

@@ -568,6 +568,14 @@ FAULTS = {
             'if (line.value("event", "") == "resume" && line["step"] == step) return;',
             "if (line.contains(\"event\") && step > 0) return;"),
     },
+    ("tools/launch/rank_commands.cpp", "launch"): {
+        "all ranks take the same GPU": (
+            'fmt::format("LOCAL_RANK={}", rank)',
+            'fmt::format("LOCAL_RANK={}", 0 * rank)'),
+        "each rank looks for rank 0 at a port of its own": (
+            'fmt::format("MASTER_PORT={}", port)',
+            'fmt::format("MASTER_PORT={}", port + rank)'),
+    },
     ("tools/launch/process_tree.cpp", "launch"): {
         "ranks outlive launch": (
             "  ::prctl(PR_SET_PDEATHSIG, SIGTERM);\n",

@@ -28,8 +28,9 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
                  "the first rank's; the next ranks have the next GPUs, and then the first ones "
                  "again."),
       whole_number_key("runtime.ranks", runtime.ranks, 0, 1024,
-                       "Ranks, as threads of one process; `tessera train --ranks N` sets it. 0 = "
-                       "1 rank; under `mpirun -np N tessera train`, one per process."),
+                       "Ranks: threads of one process, or with NCCL a process for each GPU; "
+                       "`tessera train --ranks N` sets it. 0 = 1 rank; under `mpirun -np N "
+                       "tessera train`, one per process."),
       whole_number_key("runtime.threads", runtime.threads, 0, 4096,
                        "Threads per rank; 0 = a machine's cores shared among its ranks. Results do "
                        "not depend on it."),

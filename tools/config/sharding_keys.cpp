@@ -116,9 +116,9 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
                          "in any case."),
       choice_key(
           "sharding.communicator", sharding.communicator,
-          "How ranks exchange tensors. `auto` takes NCCL where ranks have a GPU each and the "
-          "build has it. Otherwise threads of one process read each other's memory, and "
-          "processes use MPI."),
+          "How ranks exchange tensors. `auto` takes NCCL for processes on GPUs, where the build "
+          "has it. Otherwise threads of one process read each other's memory, and processes use "
+          "MPI."),
       flag_key("sharding.deterministic", sharding.deterministic,
                "nccl: form sums over ranks in the order of the other communicators, not in NCCL's "
                "own: the same bits on any machine, for more messages."),

@@ -23,10 +23,12 @@
 #include "tools/config/find.h"
 #include "tools/config/parse.h"
 #include "tools/launch/process_tree.h"
+#include "tools/launch/rank_commands.h"
 #include "tools/train/lengths.h"
 #include "tools/train/log_file.h"
 #include "tools/train/resolve.h"
 #include "tools/train/resolve_ranks.h"
+#include "tools/train/world_options.h"
 
 namespace tessera {
 namespace {
@@ -46,12 +48,13 @@ volatile std::sig_atomic_t last_signal = 0;
 volatile std::sig_atomic_t signals = 0;
 
 void count_signal(int number) {
+  if (number == SIGUSR1 && signals > 0) return;  // it asks for a checkpoint, not for an end at once
   last_signal = number;
   signals = signals + 1;
 }
 
 void count_stop_signals() {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction action {};
     ::sigaction(number, nullptr, &action);
     if (number == SIGHUP && action.sa_handler == SIG_IGN) continue;  // nohup
@@ -83,14 +86,18 @@ fs::path find_mpirun() {
       "--ranks N");
 }
 
-void check_environment() {
-  check(find_launch().kind == Launch::Kind::none,
-        "a launcher has started this process already: run 'tessera train' there, without launch");
+/// mpirun, or an empty path if it is not needed: ranks own a GPU each, on this machine. Raises Error if
+/// it is needed and missing, or does not run for this user.
+fs::path mpirun_for(const Config& config, const LaunchOptions& options) {
+  WorldOptions world = world_options(config);
+  world.ranks = options.ranks;
+  if (options.mpirun.empty() && are_processes(world)) return {};
   const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
   check(::geteuid() != 0 ||
             (is_set("OMPI_ALLOW_RUN_AS_ROOT") && is_set("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")),
         "mpirun refuses to run as root: use another account, or set OMPI_ALLOW_RUN_AS_ROOT=1 and "
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+  return find_mpirun();
 }
 
 /// Raises Error unless the configuration suits so many ranks.
@@ -151,7 +158,7 @@ class Launcher {
   Launcher(const LaunchOptions& options, Config config, std::vector<int> ranks)
       : options_(options),
         config_(std::move(config)),
-        mpirun_(find_mpirun()),
+        mpirun_(mpirun_for(config_, options)),
         restarts_(options.limits, std::move(ranks)) {}
 
   int run() {
@@ -175,13 +182,20 @@ class Launcher {
   }
 
  private:
-  std::vector<std::string> command(const std::string& reason) const {
-    std::vector<std::string> words = {mpirun_.string(), "-np", std::to_string(restarts_.ranks()),
-                                      "--bind-to", "none"};
+  std::vector<ProcessTree::Command> commands(const std::string& reason) const {
+    const ProcessTree::Command train = command_of_train(reason);
+    if (mpirun_.empty()) return rank_commands(train, restarts_.ranks());
+    ProcessTree::Command words = {mpirun_.string(), "-np", std::to_string(restarts_.ranks()),
+                                  "--bind-to", "none"};
     if (options_.mpirun.empty()) words.emplace_back("--oversubscribe");
     words.insert(words.end(), options_.mpirun.begin(), options_.mpirun.end());
-    words.push_back(fs::read_symlink("/proc/self/exe").string());
-    words.insert(words.end(), {"train", options_.train.config});
+    words.insert(words.end(), train.begin(), train.end());
+    return {words};
+  }
+
+  ProcessTree::Command command_of_train(const std::string& reason) const {
+    ProcessTree::Command words = {fs::read_symlink("/proc/self/exe").string(), "train",
+                                  options_.train.config};
     const std::vector<std::string>& overrides = options_.train.overrides;
     words.insert(words.end(), overrides.begin(), overrides.end());
     words.push_back(fmt::format("runtime.ranks={}", restarts_.ranks()));
@@ -200,7 +214,7 @@ class Launcher {
     const fs::path marker = config_.train.dir / "config.yaml";  // replaced when a run begins
     const FileState before = state_of(marker);
     const std::int64_t step = newest_step(config_.train.dir);
-    ProcessTree tree(command(reason));
+    ProcessTree tree(commands(reason));
     Attempt attempt = wait_for(tree);
     attempt.trained = state_of(marker) != before;
     has_trained_ = has_trained_ || attempt.trained;
@@ -224,10 +238,10 @@ class Launcher {
         if (hung) tree.kill();
       }
       if (passed_on == 0 && signals > 0) {
-        tree.signal(SIGUSR1);  // mpirun passes it on: the ranks stop after their step
+        tree.signal(SIGUSR1);  // the ranks stop after their step; mpirun passes it on
         passed_on = 1;
       } else if (passed_on == 1 && signals > 1) {
-        tree.signal(SIGTERM);  // mpirun ends the ranks
+        tree.signal(SIGTERM);  // the ranks end
         passed_on = 2;
         end = SteadyClock::now() + kGracePeriod;
       } else if (passed_on == 2 && SteadyClock::now() > end) {
@@ -238,7 +252,7 @@ class Launcher {
 
   const LaunchOptions& options_;
   const Config config_;
-  const fs::path mpirun_;
+  const fs::path mpirun_;  // empty: this process starts the ranks
   Restarts restarts_;
   bool has_trained_ = false;
 };
@@ -254,7 +268,8 @@ int ranks_of_machine() {
 }
 
 int launch(const LaunchOptions& options) {
-  check_environment();
+  check(find_launch().kind == Launch::Kind::none,
+        "a launcher has started this process already: run 'tessera train' there, without launch");
   const Config config = find_config(options.train.config, options.train.overrides);
   check_with_place(config, [&] {
     check(config.runtime.ranks == 0 || config.runtime.ranks == options.ranks,

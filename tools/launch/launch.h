@@ -1,4 +1,7 @@
-// tessera launch: starts the ranks of a run by mpirun, and starts them again when one dies.
+// tessera launch: starts the ranks of a run, and starts them again when one dies.
+//
+// Ranks that own a GPU each are started here, and find each other by TCP (sharding/comm/tcp/tcp.h). mpirun
+// starts the others, and those of several machines.
 #pragma once
 
 #include <string>
@@ -20,7 +23,7 @@ struct LaunchOptions {
   int min_ranks = 0;
   RestartLimits limits;
   TrainArguments train;
-  /// Options of mpirun, such as "--hostfile hosts".
+  /// Options of mpirun, such as "--hostfile hosts". Then mpirun starts the ranks.
   std::vector<std::string> mpirun;
 };
 
@@ -28,10 +31,11 @@ struct LaunchOptions {
 /// continues from the newest checkpoint of the run. It is a line of the console, of log.txt, and an
 /// event in metrics.jsonl.
 ///
-/// The first SIGINT or SIGTERM asks all ranks to stop after their step, with a checkpoint. A second
-/// one ends them at once. No process stays behind, also if this one is killed.
+/// The first SIGINT, SIGTERM or SIGUSR1 asks all ranks to stop after their step, with a checkpoint. A second
+/// SIGINT or SIGTERM ends them at once. No process stays behind, also if this one is killed.
 ///
-/// Raises Error if the configuration does not suit the ranks, or if mpirun is missing.
+/// Raises Error if the configuration does not suit the ranks, or if mpirun is needed
+/// and missing.
 int launch(const LaunchOptions& options);
 
 /// The ranks of `--ranks auto`: the GPUs of this machine. Raises Error if there are none.

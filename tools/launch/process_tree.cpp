@@ -71,6 +71,27 @@ void adopt_orphans(bool adopts) {
   ::prctl(PR_SET_CHILD_SUBREAPER, adopts ? 1 : 0);
 }
 
+/// Starts a command; see ProcessTree.
+pid_t start(const ProcessTree::Command& command, const std::string& output) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  int ends[2];
+  check(::pipe2(ends, O_CLOEXEC) == 0, "cannot start {}: {}", command[0],
+        std::generic_category().message(errno));
+  const pid_t own = ::getpid();
+  const pid_t process = ::fork();
+  if (process == 0) become(arguments.data(), output.c_str(), own, ends[1]);
+  ::close(ends[1]);
+  int problem = process < 0 ? errno : 0;
+  // Nothing to read: exec has closed the other end.
+  [[maybe_unused]] const auto count = ::read(ends[0], &problem, sizeof problem);
+  ::close(ends[0]);
+  if (problem == 0) return process;
+  if (process > 0) ::waitpid(process, nullptr, 0);
+  fail("cannot start {}: {}", command[0], std::generic_category().message(problem));
+}
+
 /// Takes the status of a child that has ended, so that it does not stay as a zombie.
 void reap(const std::vector<pid_t>& processes) {
   for (const pid_t process : processes) ::waitpid(process, nullptr, WNOHANG);
@@ -101,26 +122,13 @@ bool has_ended(pid_t process) {
   return !entry || entry->state == 'Z';
 }
 
-ProcessTree::ProcessTree(const std::vector<std::string>& command, const std::string& output) {
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  int ends[2];
-  check(::pipe2(ends, O_CLOEXEC) == 0, "cannot start {}: {}", command[0],
-        std::generic_category().message(errno));
+ProcessTree::ProcessTree() {
   adopt_orphans(true);
-  const pid_t own = ::getpid();
-  process_ = ::fork();
-  if (process_ == 0) become(arguments.data(), output.c_str(), own, ends[1]);
-  ::close(ends[1]);
-  int problem = process_ < 0 ? errno : 0;
-  // Nothing to read: exec has closed the other end.
-  [[maybe_unused]] const auto count = ::read(ends[0], &problem, sizeof problem);
-  ::close(ends[0]);
-  if (problem == 0) return;
-  if (process_ > 0) ::waitpid(process_, nullptr, 0);
-  adopt_orphans(false);
-  fail("cannot start {}: {}", command[0], std::generic_category().message(problem));
+}
+
+ProcessTree::ProcessTree(const std::vector<Command>& commands, const std::string& output)
+    : ProcessTree() {
+  for (const Command& command : commands) processes_.push_back({start(command, output)});
 }
 
 ProcessTree::~ProcessTree() {
@@ -129,23 +137,32 @@ ProcessTree::~ProcessTree() {
 }
 
 std::optional<int> ProcessTree::poll() {
-  if (status_) return status_;
-  int status = 0;
-  const pid_t ended = ::waitpid(process_, &status, WNOHANG);
-  if (ended == process_) {
-    status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  bool all = true;
+  for (Process& process : processes_) {
+    int status = 0;
+    if (!process.status && ::waitpid(process.id, &status, WNOHANG) == process.id) {
+      process.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      if (process.status != 0 && !failure_) failure_ = process.status;
+    }
+    all = all && process.status;
   }
-  return status_;
+  return failure_ || !all ? failure_ : 0;
 }
 
 bool ProcessTree::leaves_zombies() const {
-  if (status_) return false;
-  const std::vector<pid_t> below = descendants_of(process_);
+  std::vector<pid_t> below;
+  for (const Process& process : processes_) {
+    if (process.status) continue;
+    const std::vector<pid_t> found = descendants_of(process.id);
+    below.insert(below.end(), found.begin(), found.end());
+  }
   return !below.empty() && std::all_of(below.begin(), below.end(), has_ended);
 }
 
 void ProcessTree::signal(int number) const {
-  if (!status_) ::kill(process_, number);
+  for (const Process& process : processes_) {
+    if (!process.status) ::kill(process.id, number);
+  }
 }
 
 void ProcessTree::kill() {
@@ -153,10 +170,12 @@ void ProcessTree::kill() {
   for (;;) {
     std::vector<pid_t> left = descendants_of(::getpid());
     poll();
-    std::erase(left, status_ ? process_ : -1);
+    for (const Process& process : processes_) {
+      if (process.status) std::erase(left, process.id);
+    }
     if (left.empty()) return;
     for (const pid_t process : left) ::kill(process, SIGKILL);
-    std::erase(left, process_);
+    for (const Process& process : processes_) std::erase(left, process.id);
     reap(left);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

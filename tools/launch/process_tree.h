@@ -1,4 +1,4 @@
-// ProcessTree: a command and all processes below it, which end together.
+// ProcessTree: commands and all processes below them, which end together.
 //
 // A process has one tree at a time: until the tree is destroyed it adopts the orphans of the tree, and all
 // processes below it count as the tree's.
@@ -20,28 +20,40 @@ bool has_ended(pid_t process);
 
 class ProcessTree {
  public:
-  /// Starts a command, the program's path first. It has a process group of its own, so that a
+  using Command = std::vector<std::string>;
+
+  /// Starts commands, the program's path first. Each has a process group of its own, so that a
   /// terminal's Ctrl-C does not reach it, and reads nothing. It gets SIGTERM if this process dies.
   /// Its standard output and errors go to the file `output`, or to those of this process. Raises
-  /// Error if it cannot be started.
-  explicit ProcessTree(const std::vector<std::string>& command, const std::string& output = {});
+  /// Error if one cannot be started.
+  explicit ProcessTree(const std::vector<Command>& commands, const std::string& output = {});
+  explicit ProcessTree(const Command& command, const std::string& output = {})
+      : ProcessTree(std::vector{command}, output) {}
   /// Ends the whole tree.
   ~ProcessTree();
   ProcessTree(const ProcessTree&) = delete;
   ProcessTree& operator=(const ProcessTree&) = delete;
 
-  /// The status of the command as shells report it (128 + S after signal S), once it has ended.
+  /// The status of the first command that has failed, as shells report it (128 + S after signal S);
+  /// 0 once all have ended without failure.
   std::optional<int> poll();
-  /// Whether there are processes below the command and all have ended: it does not take their statuses.
+  /// Whether there are processes below the commands and all have ended: their statuses are not taken.
   bool leaves_zombies() const;
-  /// Sends a signal to the command alone.
+  /// Sends a signal to the commands alone.
   void signal(int number) const;
   /// Sends SIGKILL to all processes of the tree, and waits until they are gone.
   void kill();
 
  private:
-  pid_t process_ = -1;
-  std::optional<int> status_;
+  struct Process {
+    pid_t id;
+    std::optional<int> status = std::nullopt;
+  };
+
+  ProcessTree();
+
+  std::vector<Process> processes_;
+  std::optional<int> failure_;  // the status of the first that failed
 };
 
 /// "SIGKILL" of 9.

@@ -21,7 +21,8 @@ struct TrainOptions {
         .required()
         .type("CONFIG");
     command.option("overrides", overrides, "Keys to set after the file").type("key.path=value");
-    command.option("--ranks", ranks, "Ranks as threads; sets runtime.ranks").positive();
+    command.option("--ranks", ranks, "Ranks: threads, or processes on GPUs; sets runtime.ranks")
+        .positive();
     command.flag("--resume", resume,
                  "Continue from the newest checkpoint in train.dir; sets train.resume=auto");
     command.option("--restarted", restarted,

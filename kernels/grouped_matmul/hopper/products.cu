@@ -21,20 +21,24 @@
 
 #include "kernels/cuda/device_attributes.h"
 #include "kernels/cuda/sigmoid.h"
+#include "kernels/cuda/work_queue.h"
 #include "kernels/grouped_matmul/hopper/launch.h"
 #include "kernels/grouped_matmul/hopper/store.h"
 #include "kernels/grouped_matmul/hopper/tiles.h"
 #include "kernels/grouped_matmul/hopper/work.h"
+#include "runtime/cuda/stream.h"
 
 namespace tessera::cuda::groups {
 namespace {
 
 /// By one warp: starts the copies of all steps, in the order in which the consumers take them.
-template <Direction kDirection, int kColumns, Result kResult, typename T, typename U, typename Ring>
-__device__ void produce(const Problem<T, U>& problem, const TensorMaps& maps, const Ring& ring) {
+template <typename List, typename Ring>
+__device__ void produce(const List& list, const gpu::WorkQueue& queue,
+                        const gpu::NumberRing& numbers, const TensorMaps& maps, const Ring& ring) {
   const bool elected = gpu::elect_lane();
   unsigned tile = 0;
-  for_each_work<kDirection, kColumns, kResult>(problem, [&](const Work<U>& work) {
+  queue.produce_by_warp(numbers, [&](unsigned number) {
+    const auto work = list.find(number);
     for (int depth = 0; depth < work.depth; depth += kStepDepth, ++tile) {
       if (elected) ring.tile(tile).load(maps, work, depth, ring.begin_fill(tile));
     }
@@ -146,19 +150,23 @@ struct Consumer {
 
 template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
 __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
-    grouped_hopper_kernel(const Problem<T, U> problem, const __grid_constant__ TensorMaps maps) {
+    grouped_hopper_kernel(const Problem<T, U> problem, const __grid_constant__ TensorMaps maps,
+                          unsigned* draws) {
   if constexpr (gpu::kHasHopper) {
     using Ring = groups::Ring<StepTiles<T, kDirection, kColumns, kResult>>;
     gpu::TileMemory shared;
     Ring ring;
+    gpu::NumberRing numbers;
     ring.take_tiles(shared);
-    gpu::begin_rings(shared, ring);
+    gpu::begin_rings(shared, ring, numbers);
+    const WorkList<kDirection, kColumns, kResult, T, U> list{problem};
+    const gpu::WorkQueue queue{list.count(), draws};
     gpu::run_warp_roles(
-        [&] { produce<kDirection, kColumns, kResult>(problem, maps, ring); },
+        [&] { produce(list, queue, numbers, maps, ring); },
         [&] {
           Consumer<kDirection, kColumns, kResult, T, U, Ring> consumer{problem, ring};
-          for_each_work<kDirection, kColumns, kResult>(
-              problem, [&](const Work<U>& work) { consumer.visit(work); });
+          queue.consume(numbers,
+                        [&](unsigned number, unsigned) { consumer.visit(list.find(number)); });
         });
   }
 }
@@ -190,7 +198,8 @@ void launch(const Problem<T, U>& p) {
                                              : map_of(p.b, p.matrices, K, N, Tiles::kRightRows)};
   gpu::launch(grouped_hopper_kernel<kDirection, kColumns, kResult, T, U>,
               dim3(static_cast<unsigned>(gpu::multiprocessors())), dim3(gpu::kRoleThreads),
-              Ring<Tiles>::kBytes, gpu::stream(), p, maps);
+              Ring<Tiles>::kBytes + gpu::NumberRing::kBytes, gpu::stream(), p, maps,
+              tickets(current_stream()));
 }
 
 /// A wide tile reads less per product. Narrow ones are taken where wide ones would be half empty, and

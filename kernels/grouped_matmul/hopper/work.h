@@ -1,17 +1,12 @@
-// The tiles of c that a thread block computes, one after the other (sm_90a).
+// The tiles of c, by number (sm_90a).
 //
-// The grid is persistent: it has a thread block per multiprocessor. The host does not know how many
-// tiles there are, so each warp finds them on its own. Tiles are numbered by expert, and side by side in
-// c within one: those computed together read the same rows and weights. Going back and forth gives each
-// thread block long and short sums where experts are sorted by their rows:
-//
-//   thread block    0   1   2   3
-//   round 0         0   1   2   3
-//   round 1         7   6   5   4
-//   round 2         8   9   -   -
+// The grid is persistent: it has a thread block per multiprocessor, and each draws tiles from a queue
+// (kernels/cuda/work_queue.h). The host does not know how many tiles there are, so each warp counts and
+// finds them on its own. Tiles are numbered by expert, and side by side in c within one: those computed
+// together read the same rows and weights.
 //
 // One expert with many columns is numbered in bands of 16 tiles down instead: side by side, the thread
-// blocks of a round would read all of b, and few rows of a.
+// blocks at work would read all of b, and few rows of a.
 #pragma once
 
 #include "kernels/cuda/hopper.h"
@@ -117,17 +112,5 @@ struct WorkList {
             {kTransposed ? 0 : column, kTransposed ? column : 0, matrix, 0}};
   }
 };
-
-/// Calls f(work) for the thread block's tiles. The whole warp calls this.
-template <Direction kDirection, int kColumns, Result kResult, typename T, typename U, typename F>
-__device__ void for_each_work(const Problem<T, U>& problem, F f) {
-  const WorkList<kDirection, kColumns, kResult, T, U> list{problem};
-  const unsigned count = list.count();
-  for (unsigned round = 0; round * gridDim.x < count; ++round) {
-    const unsigned place = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
-    const unsigned number = round * gridDim.x + place;
-    if (number < count) f(list.find(number));
-  }
-}
 
 }  // namespace tessera::cuda::groups

@@ -14,12 +14,16 @@
 
 #include "runtime/emulation/device/block.h"
 #include "runtime/emulation/device/function_name.h"
+#include "runtime/emulation/device/held.h"
 #include "runtime/emulation/device/sanitizers.h"
 
 namespace tessera::emulation {
 namespace {
 
-std::mutex mutex;  // guards `block` and `uses`
+std::mutex mutex;  // guards all below, and `block`
+
+unsigned held = 0;
+HeldLaunch held_launch;
 
 /// Launches by kernel, threads per block, static and dynamic shared memory.
 std::map<std::tuple<const void*, unsigned, std::size_t, std::size_t>, std::uint64_t> uses;
@@ -77,12 +81,22 @@ void run_blocks(const Launch& launch, void (*body)(const void*), const void* arg
   const Order order = launch.schedule.blocks;
   std::vector<unsigned> drawn;
   if (order == Order::shuffled) drawn = shuffled(count);
+  const std::size_t early = held > 0 && held < count ? count - held : count;
+  if (early < count) held_launch = {.early_blocks = static_cast<unsigned>(early)};
   for (std::size_t turn = 0; turn < count; ++turn) {
     std::size_t i = order == Order::reverse ? count - 1 - turn : turn;
     if (order == Order::shuffled) i = drawn[i];
     const uint3 index{static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
                       static_cast<unsigned>(i / grid.x / grid.y)};
+    const std::uint64_t before = block.statistics.warpgroup_products;
     block.run(index, body, arguments);
+    if (early == count) continue;
+    const std::uint64_t work = block.statistics.warpgroup_products - before;
+    if (turn < early) {
+      held_launch.early += work;
+    } else {
+      held_launch.longest_late = std::max(held_launch.longest_late, work);
+    }
   }
 }
 
@@ -168,6 +182,16 @@ void start_event_list() {
 std::vector<KernelEvent> take_event_list() {
   const std::lock_guard lock(mutex);
   return block.events().take();
+}
+
+void hold_multiprocessors(unsigned count) {
+  const std::lock_guard lock(mutex);
+  held = count;
+}
+
+HeldLaunch last_held_launch() {
+  const std::lock_guard lock(mutex);
+  return held_launch;
 }
 
 Statistics statistics() {

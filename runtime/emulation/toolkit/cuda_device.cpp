@@ -99,7 +99,11 @@ cudaError_t cudaDeviceCanAccessPeer(int* possible, int device, int peer) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
-  return peer == current_device() ? refuse(cudaErrorInvalidDevice) : cudaSuccess;
+  if (peer == current_device()) return refuse(cudaErrorInvalidDevice);
+  Devices& devices = Devices::get();
+  const auto lock = devices.lock();
+  devices.peer_waits.link(current_device(), peer);
+  return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
   auto lock = Devices::get().lock();

@@ -36,6 +36,7 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   if (const auto error = check_allowed("cudaMalloc")) return error;
   if (const auto error = refuse_failed(current_device())) return error;
   if (bytes == 0) return cudaSuccess;
+  if (const auto error = check_peers(current_device(), "cudaMalloc")) return error;
   *data = devices.memory.allocate(current_device(), bytes, devices.options().memory_bytes);
   return *data != nullptr ? cudaSuccess : refuse(cudaErrorMemoryAllocation);
 }
@@ -52,6 +53,7 @@ cudaError_t cudaFree(void* data) {
                   "cudaFree: the address is not the beginning of a block of device memory");
   }
   const int device = block->device;
+  if (const auto error = check_peers(device, "cudaFree")) return error;
   devices.synchronize_device(device, lock);
   if (devices.memory.find(data) != nullptr) devices.memory.release(data);
   return refuse_failed(device);
@@ -61,6 +63,7 @@ cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
   constexpr std::size_t kAlignment = 512;
   const auto lock = Devices::get().lock();
   if (const auto error = check_allowed("cudaMallocHost")) return error;
+  if (const auto error = check_peers(current_device(), "cudaMallocHost")) return error;
   // Not rounded up: the sanitizer knows the exact end.
   if (posix_memalign(data, kAlignment, bytes) != 0) return refuse(cudaErrorMemoryAllocation);
   std::memset(*data, 0xff, bytes);
@@ -73,6 +76,7 @@ cudaError_t cudaFreeHost(void* data) {
   Devices& devices = Devices::get();
   auto lock = devices.lock();
   if (const auto error = check_allowed("cudaFreeHost")) return error;
+  if (const auto error = check_peers(current_device(), "cudaFreeHost")) return error;
   for (int device = 0; device < devices.options().devices; ++device) {
     devices.synchronize_device(device, lock);
   }

@@ -5,6 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/emulation/device/held.h"
+
 namespace tessera::emulation {
 namespace {
 
@@ -35,6 +37,7 @@ Devices& Devices::get() {
 void Devices::set_options(const DeviceOptions& options, std::unique_lock<std::mutex>& lock) {
   for (int device = 0; device < options_.devices; ++device) synchronize_device(device, lock);
   if (options.capability != options_.capability) dynamic_bytes.clear();  // other limits
+  peer_waits.unlink_all();
   options_ = options;
   random_ = 0;
   busiest_ = nullptr;
@@ -150,6 +153,8 @@ void Devices::run_first(CUstream_st& stream) {
   stream.items.pop_front();
   if (item.work) {
     memory.open(item.devices);
+    const bool held = collectives[stream.device] > 0;
+    hold_multiprocessors(held ? nccl_model.multiprocessors : 0);
     try {
       item.work();
     } catch (const std::exception& problem) {
@@ -165,6 +170,7 @@ void Devices::run_first(CUstream_st& stream) {
 /// As in CUDA, the device is lost with all its queued work.
 void Devices::fail(int device, const std::string& why) {
   failures_.emplace(device, why);
+  collectives[device] = 0;
   for (const auto& stream : streams_) {
     if (stream->device != device) continue;
     for (const Item& item : stream->items) {

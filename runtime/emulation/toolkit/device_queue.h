@@ -21,7 +21,9 @@
 
 #include "runtime/emulation/toolkit/device_memory.h"
 #include "runtime/emulation/toolkit/host_calls.h"
+#include "runtime/emulation/toolkit/nccl_model.h"
 #include "runtime/emulation/toolkit/peer_copies.h"
+#include "runtime/emulation/toolkit/peer_waits.h"
 
 namespace tessera::emulation {
 
@@ -81,6 +83,11 @@ class Devices {
   std::map<std::pair<int, const void*>, std::size_t> dynamic_bytes;
 
   HostCalls host_calls;
+
+  PeerWaits peer_waits;
+  NcclModel nccl_model;
+  /// Collectives of NCCL that are queued and have not ended, by device.
+  std::map<int, unsigned> collectives;
 
   /// Captures under way.
   std::vector<std::shared_ptr<Capture>> captures;

@@ -61,8 +61,8 @@ struct DeviceOptions {
 };
 
 DeviceOptions device_options();
-/// Carries out all queued work, then sets the options. Another capability resets the attributes of
-/// kernels. Raises Error for an architecture that is not emulated.
+/// Carries out all queued work, unlinks the devices from one another, then sets the options. Another
+/// capability resets the attributes of kernels. Raises Error for an architecture that is not emulated.
 void set_device_options(const DeviceOptions& options);
 
 /// The limits for a launch of `kernel` on the calling thread's device.

@@ -1,7 +1,8 @@
 // NCCL for threads of one process.
 //
 // Every communicator has its own thread. It waits for the other ranks' threads, then queues the
-// operation on the stream of the call (nccl_exchange.h), or records it if the stream captures.
+// operation on the stream of the call (nccl_exchange.h), or records it if the stream captures. To calls
+// that wait for linked GPUs the operation is under way from the call on (peer_waits.h).
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -23,6 +24,7 @@ using tessera::emulation::Devices;
 using tessera::emulation::Kind;
 using tessera::emulation::Membership;
 using tessera::emulation::Operation;
+using tessera::emulation::PeerWaits;
 
 thread_local std::string last_error;
 
@@ -82,14 +84,46 @@ namespace {
 
 // ---- Execution of a group
 
-Call find_rendezvous(ncclComm& comm, const Operation& side) {
-  Clique& clique = *comm.clique;
-  if (side.kind != Kind::message) {
-    return {side, clique.rendezvous(-1, -1, comm.collectives++, clique.ranks())};
+const char* name_of(const Operation& side) {
+  switch (side.kind) {
+    case Kind::all_gather:
+      return "ncclAllGather";
+    case Kind::reduce_scatter:
+      return "ncclReduceScatter";
+    case Kind::all_reduce:
+      return "ncclAllReduce";
+    case Kind::reduce:
+      return "ncclReduce";
+    case Kind::broadcast:
+      return "ncclBroadcast";
+    case Kind::message:
+      return side.from != nullptr ? "ncclSend" : "ncclRecv";
   }
-  const int from = side.from != nullptr ? comm.rank : side.peer;
-  const int to = side.from != nullptr ? side.peer : comm.rank;
-  return {side, clique.rendezvous(from, to, comm.messages[{from, to}]++, 2)};
+  return "";
+}
+
+/// The operation is under way on this rank's device, and counts as a call of the host.
+void launch(const ncclComm& comm, const Operation& side, int from, int to, std::uint64_t number) {
+  std::vector<int> others;
+  for (int r = 0; r < comm.clique->ranks(); ++r) {
+    const bool takes_part = side.kind != Kind::message || r == from || r == to;
+    if (r != comm.rank && takes_part) others.push_back(comm.clique->device_of(r));
+  }
+  Devices& devices = Devices::get();
+  const auto lock = devices.lock();
+  ++devices.host_calls.collectives;
+  if (side.captured) return;
+  const std::string call = std::string(name_of(side)) + " of rank " + std::to_string(comm.rank);
+  devices.peer_waits.launch({comm.clique.get(), from, to, number}, {comm.device, call}, others);
+}
+
+Call launch(ncclComm& comm, const Operation& side) {
+  const bool message = side.kind == Kind::message, sends = side.from != nullptr;
+  const int from = !message ? -1 : sends ? comm.rank : side.peer;
+  const int to = !message ? -1 : sends ? side.peer : comm.rank;
+  const std::uint64_t number = message ? comm.messages[{from, to}]++ : comm.collectives++;
+  launch(comm, side, from, to, number);
+  return {side, comm.clique->rendezvous(from, to, number, message ? 2 : comm.clique->ranks())};
 }
 
 bool agree(const Call& call) {
@@ -106,13 +140,11 @@ bool agree(const Call& call) {
   return true;
 }
 
-void carry_out(ncclComm& comm, const std::vector<Operation>& group) {
+void carry_out(ncclComm& comm, const std::vector<Call>& calls) {
   if (never_queued) return comm.clique->wait_for_abort(comm.leave);
-  std::vector<Call> calls;
-  for (const Operation& side : group) {
-    if (never_ends) comm.gate.stop(side.stream);
-    calls.push_back(find_rendezvous(comm, side));
-    comm.clique->arrive(*calls.back().rendezvous, comm.rank, side);
+  for (const Call& call : calls) {
+    if (never_ends) comm.gate.stop(call.side.stream);
+    comm.clique->arrive(*call.rendezvous, comm.rank, call.side);
   }
   for (const Call& call : calls) {
     if (!comm.clique->wait_until_all_arrived(*call.rendezvous, comm.leave)) return;
@@ -189,10 +221,8 @@ ncclResult_t check_operation(ncclComm_t comm, const Operation& side) {
   return ncclSuccess;
 }
 
-/// The operation counts as a call of the host.
 Operation as_queued(Operation side) {
   const auto lock = Devices::get().lock();
-  ++Devices::get().host_calls.collectives;
   side.captured = side.stream != nullptr && side.stream->capture != nullptr;
   return side;
 }
@@ -216,6 +246,16 @@ void tessera::emulation::set_nccl_faults(const NcclFaults& faults) {
   never_ends = faults.never_ends;
 }
 
+tessera::emulation::NcclModel tessera::emulation::nccl_model() {
+  const auto lock = Devices::get().lock();
+  return Devices::get().nccl_model;
+}
+
+void tessera::emulation::set_nccl_model(const NcclModel& model) {
+  const auto lock = Devices::get().lock();
+  Devices::get().nccl_model = model;
+}
+
 void tessera::emulation::break_nccl_links(const std::string& why) {
   const std::lock_guard lock(registry_mutex);
   for (ncclComm* const comm : live) comm->set_state(ncclRemoteError, why);
@@ -236,7 +276,9 @@ ncclResult_t ncclGroupEnd() {
   for (const auto& [comm, operations] : ended.operations) {
     if (operations.empty()) continue;
     any = true;
-    comm->start([comm = comm, operations = operations] { carry_out(*comm, operations); });
+    std::vector<Call> calls;
+    for (const Operation& side : operations) calls.push_back(launch(*comm, side));
+    comm->start([comm = comm, calls] { carry_out(*comm, calls); });
   }
   return any ? ncclInProgress : ncclSuccess;
 }
@@ -310,6 +352,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (live.erase(comm) == 0) return refuse(ncclInvalidArgument, "there is no such communicator");
   }
   comm->clique->abort(comm->leave);
+  {
+    Devices& devices = Devices::get();
+    const auto lock = devices.lock();
+    devices.peer_waits.forget(comm->clique.get());
+  }
   comm->gate.open();
   leave(*comm->membership);
   if (comm->worker.joinable()) comm->worker.join();

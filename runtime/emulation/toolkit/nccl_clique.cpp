@@ -42,6 +42,11 @@ bool Clique::duplicate_device() {
   return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
 }
 
+int Clique::device_of(int rank) {
+  const std::lock_guard lock(mutex_);
+  return devices_[static_cast<std::size_t>(rank)];
+}
+
 std::shared_ptr<Rendezvous> Clique::rendezvous(int from, int to, std::uint64_t number, int sides) {
   const std::lock_guard lock(mutex_);
   auto& found = rendezvous_[{from, to, number}];

@@ -79,6 +79,8 @@ class Clique {
   /// Sets `leave` and wakes the waits that take it.
   void abort(bool& leave);
   bool duplicate_device();
+  /// The device of a rank that has connected.
+  int device_of(int rank);
 
  private:
   template <typename Done>

@@ -67,6 +67,14 @@ int listen_on(int port, const char* variable) {
   return socket;
 }
 
+int port_of(int listener) {
+  sockaddr_in6 address{};
+  socklen_t size = sizeof address;
+  check(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0,
+        "a listening socket has no port: {}", reason());
+  return ntohs(address.sin6_port);  // at the same place in an address of IPv4
+}
+
 int accept_from(int listener) {
   const int socket = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (socket >= 0) set(socket, IPPROTO_TCP, TCP_NODELAY, 1);

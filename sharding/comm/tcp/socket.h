@@ -12,6 +12,9 @@ namespace tessera::tcp {
 /// Error with `variable` in the message if the port cannot be had.
 int listen_on(int port, const char* variable);
 
+/// The port of a listening socket: where it was opened with 0, one that the system chose.
+int port_of(int listener);
+
 /// A new connection of a listening socket, or -1 if no client waits. It does not block.
 int accept_from(int listener);
 

@@ -290,7 +290,10 @@ void run_ranks(const WorldOptions& options, const std::function<void(Communicato
                            .seed = options.seed});
       const ContextGuard guard(context);
       if constexpr (kHasCuda) {
-        if (!context.device().is_cpu()) cuda::link_to_other_devices(context.device().index);
+        const bool reads_others = options.communicator != CommunicatorKind::nccl;
+        if (reads_others && !context.device().is_cpu()) {
+          cuda::link_to_other_devices(context.device().index);
+        }
       }
       try {
         run_pinned(options.pin, communicator, body);

@@ -15,8 +15,8 @@ namespace tessera {
 
 /// Runs body(communicator) on one thread per rank, each with a RankContext of its own, and returns
 /// when all have ended. If a rank raises, the others are aborted where they wait, and Error is
-/// raised here with the number and message of the rank that failed first. The options that choose a
-/// communicator are not for this function; see run_world.
+/// raised here with the number and message of the rank that failed first. The communicator
+/// is not chosen here; see run_world. But ranks of NCCL do not link their GPUs.
 void run_ranks(const WorldOptions& options, const std::function<void(Communicator&)>& body);
 
 }  // namespace tessera
