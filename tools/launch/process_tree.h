@@ -28,7 +28,7 @@ class ProcessTree {
   /// Error if one cannot be started.
   explicit ProcessTree(const std::vector<Command>& commands, const std::string& output = {});
   explicit ProcessTree(const Command& command, const std::string& output = {})
-      : ProcessTree(std::vector{command}, output) {}
+      : ProcessTree(std::vector<Command>{command}, output) {}
   /// Ends the whole tree.
   ~ProcessTree();
   ProcessTree(const ProcessTree&) = delete;
