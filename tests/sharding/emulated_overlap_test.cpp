@@ -74,6 +74,7 @@ TEST_CASE("grouped products under a collective take the tiles of the free multip
   };
   const HeldLaunch held = under_collective(prepare, products);
   REQUIRE(held.early_blocks == kFree);
+  CHECK(held.longest_late == 0);
   CHECK(held.length() * kTiles <= products * ((kTiles + kFree - 1) / kFree + 1));
 }
 
