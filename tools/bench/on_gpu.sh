@@ -3,10 +3,10 @@
 #
 # BUILD is a folder built with the preset cuda, or unpacked from what pack_for_gpu.sh packed. If another
 # machine built it, tests that run Tessera's programs find them only in the folder where they were built.
-# Every part has a time limit and writes OUT/PART.log. OUT/summary.txt has a line for each, OUT/clocks.csv
-# the clocks, temperature and power before and after it. A part that stands in the summary as ok is not
-# run again. Parts that need a missing tool (PyTorch, compute-sanitizer, MPI, NCCL) are skipped with a
-# line that says so. Exits with 1 if a part failed.
+# Every part has a time limit and writes OUT/PART.log, and OUT/PART.gpu.csv: every 100 ms the SM clock, the
+# power, the reasons for a lower clock, the memory's clock and the temperature. OUT/summary.txt has a line
+# for each part. A part that stands there as ok is not run again. Parts that need a missing tool (PyTorch,
+# compute-sanitizer, MPI, NCCL) are skipped with a line that says so. Exits with 1 if a part failed.
 #
 #   kernel_tests   tests of the kernels                                   5 min
 #   kernels        bench_kernels, against copies, cuBLASLt and cuDNN      5 min
@@ -49,11 +49,14 @@ wanted() {
   ((${#parts[@]} == 0)) || [[ " ${parts[*]} " == *" $1 "* ]]
 }
 
-# record_clocks PART MOMENT: one more line of clocks.csv.
-record_clocks() {
-  command -v nvidia-smi >/dev/null || return 0
-  echo "$1, $2, $(nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv,noheader)" \
-    >>"$out/clocks.csv"
+# log_gpu FILE: adds a sample of the first GPU to the file every 100 ms, in the background. The first three
+# fields are those of tools/bench/gpu_samples.h.
+log_gpu() {
+  command -v nvidia-smi >/dev/null || return
+  local gpu=${CUDA_VISIBLE_DEVICES:-0}
+  stdbuf -oL nvidia-smi --id="${gpu%%,*}" --format=csv,noheader,nounits --loop-ms=100 \
+    --query-gpu=clocks.sm,power.draw,clocks_event_reasons.active,clocks.mem,temperature.gpu >"$1" 2>&1 &
+  logger=$!
 }
 
 # part NAME MINUTES FUNCTION: runs the function in a new shell, up to the time limit. The function
@@ -61,11 +64,11 @@ record_clocks() {
 part() {
   wanted "$1" || return
   if grep -q "^$1  *[0-9]* s  ok" "$out/summary.txt"; then return; fi
-  local begin=$SECONDS status verdict
-  record_clocks "$1" begins
+  local begin=$SECONDS logger="" status verdict
+  log_gpu "$out/$1.gpu.csv"
   timeout --kill-after=10 "$(($2 * 60))" bash -c "$3" >"$out/$1.log" 2>&1
   status=$?
-  record_clocks "$1" ends
+  if [[ -n $logger ]]; then kill "$logger" && wait "$logger" 2>/dev/null; fi
   case $status in
     0) verdict="ok" ;;
     77) verdict="skipped: $(tail -n 1 "$out/$1.log")" ;;
@@ -126,7 +129,7 @@ steps_with() {
   for pair in "${steps[@]}"; do
     read -r model batch <<<"$pair"
     "$bin/bench_step" --device cuda --dtype bf16 --model "$model" --batch "$batch" --sequence 1024 \
-      --steps 20 --json "$out/step_${model}_$name.json" "$@" || status=1
+      --steps 20 --sustained 10 --json "$out/step_${model}_$name.json" "$@" || status=1
   done
   return "$status"
 }
@@ -185,7 +188,9 @@ export -f need need_torch each sanitized kernel_tests other_tests kernels steps_
 
 touch "$out/summary.txt"
 if command -v nvidia-smi >/dev/null; then
-  say "$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader)"
+  say "$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem,power.limit --format=csv,noheader)"
+else
+  say "nvidia-smi is not there: no clocks and no power"
 fi
 part kernel_tests 5 kernel_tests
 part kernels 5 kernels
