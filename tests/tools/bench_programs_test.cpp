@@ -48,8 +48,13 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
   CHECK(report["device"] == to_string(test::device()));
   for (const json& row : report["kernels"]) {
     CAPTURE(row.dump());
-    CHECK(keys_of(row) == std::set<std::string>{"op", "shape", "dtype", "time_ms", "bytes", "flops",
-                                                "rate", "baseline", "baseline_rate", "ratio"});
+    CHECK(keys_of(row) == std::set<std::string>{"op", "shape", "dtype", "time_ms",
+                                                "time_quartiles_ms", "bytes", "flops", "rate",
+                                                "baseline", "baseline_quartiles_ms",
+                                                "baseline_rate", "ratio"});
+    CHECK(row["time_quartiles_ms"][1] == row["time_ms"]);
+    CHECK(row["time_quartiles_ms"][0] <= row["time_quartiles_ms"][2]);
+    CHECK(row["baseline_quartiles_ms"][0].get<double>() > 0.0);
     // Attention's backward pass has two rows where there is cuDNN.
     CHECK((ops.insert(row["op"]).second || row["baseline"] == "cudnn any order"));
     CHECK(row["dtype"] == "bf16");
