@@ -1,4 +1,4 @@
-// Samples of a GPU, taken every 100 ms by nvidia-smi in a process of its own.
+// Samples of a GPU every 100 ms, by nvidia-smi in a separate process.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// A GPU's clock, its power and the reasons for a lower clock, as nvidia-smi lists them.
+// A GPU's clock, power and limits of the clock, as nvidia-smi lists them.
 #pragma once
 
 #include <cstdint>

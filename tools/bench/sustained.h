@@ -1,4 +1,4 @@
-// Work that is repeated without a pause, as steps are in training, and the GPU's state meanwhile.
+// Repeats work without a pause, as training does, and watches the GPU meanwhile.
 #pragma once
 
 #include <cstdint>
