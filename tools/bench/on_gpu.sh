@@ -13,6 +13,8 @@
 #   step           bench_step of three models, both attentions            5 min
 #   step_choices   the same as a graph, and by other kernels              5 min
 #   torch_step     the same steps in PyTorch, eager and compiled         10 min
+#   torch_large    llama3.2-1b and 8B, and a mixture of experts, in both  10 min
+#   torch_llmq     a step of 524,288 tokens in both, as llmq measures     10 min
 #   memcheck       tests of attention and norms under compute-sanitizer  10 min
 #   racecheck      the same, races in shared memory                      10 min
 #   tests          all other tests                                       10 min
@@ -29,7 +31,7 @@
 set -uo pipefail
 
 if (($# < 2)); then
-  sed -n '2,26s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,28s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 bin=$1/bin
@@ -167,6 +169,30 @@ torch_step() {
   return "$status"
 }
 
+# against_torch NAME ARGUMENT...: torch_step.py, compiled only: eager steps would need more memory and time.
+against_torch() {
+  local name=$1
+  shift
+  "$python" "$here/torch_step.py" --variants compile --warmup 2 --ours "$bin/bench_step" \
+    --json "$out/torch_step_$name.json" "$@"
+}
+
+torch_large() {
+  need_torch
+  local status=0
+  against_torch llama3.2-1b_2048 --model llama3.2-1b --batch 8 --sequence 2048 || status=1
+  against_torch llama3-8b --model llama3-8b --batch 2 --sequence 4096 --masters bf16 || status=1
+  against_torch qwen3-30b-a3b_8_layers --model qwen3-30b-a3b --batch 4 --sequence 4096 --masters bf16 \
+    --steps 10 model.layers=8 || status=1
+  return "$status"
+}
+
+torch_llmq() {
+  need_torch
+  against_torch qwen2.5-1.5b_524288 --model qwen2.5-1.5b --batch 512 --sequence 1024 --accumulation 16 \
+    --steps 2
+}
+
 strategies() {
   "$bin/bench_strategies" --device cuda --ranks 4 --steps 3 --json "$out/strategies_tiny.json" &&
     "$bin/bench_strategies" --device cuda --ranks 4 --model gpt2 --dtype bf16 --batch 16 \
@@ -184,7 +210,7 @@ nccl() {
 
 export bin out here python
 export -f need need_torch each sanitized kernel_tests other_tests kernels steps_with step \
-  step_choices torch_kernels torch_step strategies collectives nccl
+  step_choices torch_kernels torch_step against_torch torch_large torch_llmq strategies collectives nccl
 
 touch "$out/summary.txt"
 if command -v nvidia-smi >/dev/null; then
@@ -197,6 +223,8 @@ part kernels 5 kernels
 part step 5 "$(declare -p steps); step"
 part step_choices 5 "$(declare -p steps); step_choices"
 part torch_step 10 "$(declare -p steps); torch_step"
+part torch_large 10 torch_large
+part torch_llmq 10 torch_llmq
 part memcheck 10 "sanitized memcheck '/test_kernels_(attention|norms|qk_norm)'"
 part racecheck 10 "sanitized racecheck '/test_kernels_(attention|norms|qk_norm)'"
 part tests 10 other_tests
