@@ -1,9 +1,8 @@
 #include "kernels/cuda/fastest.h"
 
-#include <algorithm>
 #include <array>
-#include <limits>
 
+#include "kernels/matmul/fastest_way.h"
 #include "runtime/cuda/status.h"
 
 namespace tessera::cuda {
@@ -41,18 +40,12 @@ class StopWatch {
 
 std::size_t fastest(cudaStream_t stream, std::size_t candidates,
                     const std::function<void(std::size_t)>& trial) {
-  constexpr int kTrials = 7;
   StopWatch watch;
-  std::size_t best = 0;
-  float best_time = std::numeric_limits<float>::infinity();
-  for (std::size_t i = 0; i < candidates; ++i) {
-    std::array<float, kTrials> times;
-    trial(i);  // the first one loads the kernel
-    for (float& time : times) time = watch.time(stream, [&] { trial(i); });
-    std::nth_element(times.begin(), times.begin() + kTrials / 2, times.end());
-    if (times[kTrials / 2] < best_time) best_time = times[kTrials / 2], best = i;
-  }
-  return best;
+  return fastest_way(candidates, [&](std::size_t candidate, std::int64_t count) {
+    return 1e-3 * watch.time(stream, [&] {
+      for (std::int64_t i = 0; i < count; ++i) trial(candidate);
+    });
+  });
 }
 
 }  // namespace tessera::cuda

@@ -8,8 +8,9 @@
 
 namespace tessera::cuda {
 
-/// `trial(i)` queues candidate i on `stream`. Returns the candidate with the shortest median time of
-/// seven; the first of them if two are equal. `candidates` is at least 1. Waits for the stream.
+/// `trial(i)` queues candidate i on `stream`. Returns the candidate with the best sustained rate
+/// (kernels/matmul/fastest_way.h): each runs for about a second. `candidates` is at least 1. Waits for
+/// the stream.
 std::size_t fastest(cudaStream_t stream, std::size_t candidates,
                     const std::function<void(std::size_t)>& trial);
 

@@ -381,7 +381,7 @@ class Scratch {
   void* data_ = nullptr;
 };
 
-/// The candidate with the shortest median time. Trials write to scratch memory only.
+/// The candidate with the best sustained rate. Trials write to scratch memory only.
 Algorithm Library::fastest(const Problem& problem, const std::vector<Algorithm>& candidates,
                            const Gemm& gemm, const GemmMatrices& at) {
   const std::int64_t rows = gemm.M * gemm.batch;

@@ -1,6 +1,7 @@
 // The algorithms of matrix products that a rank has measured on its GPU.
 //
-// With AlgorithmChoice::measured every kind of product gets the fastest of several algorithms.
+// With AlgorithmChoice::measured every kind of product gets the fastest of several algorithms, each of
+// which runs for a second.
 // They add in different orders. So a run that continues gives the bits of a run that was never
 // interrupted only with the same choices.
 #pragma once

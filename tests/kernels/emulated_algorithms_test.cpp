@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// Products of cuBLASLt take so many hours, by the algorithm.
+/// Products of cuBLASLt take so many hours, by the algorithm: then four of each decide.
 emulation::DeviceOptions with_delays(int whole, int in_halves) {
   emulation::DeviceOptions options = emulation::device_options();
   options.product_delays.whole = std::chrono::hours(whole);
@@ -50,13 +50,13 @@ TEST_CASE("a rank takes the fastest algorithm, and another rank can be given its
   const std::vector<float> in_halves = product(suggested).values;
   MeasuredAlgorithms choices;
   {
-    const emulation::DeviceOptionsGuard slow_halves(with_delays(0, 1));
+    const emulation::DeviceOptionsGuard slow_halves(with_delays(1, 2));
     const Product whole = product(measured);
     REQUIRE(whole.values != in_halves);
     REQUIRE(whole.algorithms.choices.size() == 1);
     choices = whole.algorithms;
   }
-  const emulation::DeviceOptionsGuard slow_whole(with_delays(1, 0));
+  const emulation::DeviceOptionsGuard slow_whole(with_delays(2, 1));
   CHECK(product(measured).values == in_halves);
   CHECK(product(measured, &choices).values != in_halves);
   CHECK(product(measured, &choices).algorithms.choices == choices.choices);

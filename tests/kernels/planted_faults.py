@@ -1469,10 +1469,13 @@ FAULTS = {
             "  choices_ = algorithms.choices;\n  plans_.clear();\n",
             "  choices_ = algorithms.choices;\n"),
     },
-    ("kernels/cuda/fastest.cpp", "kernels_emulated_algorithms"): {
+    ("kernels/matmul/fastest_way.cpp", "kernels_fastest_way"): {
         "the slowest algorithm is chosen": (
-            "if (times[kTrials / 2] < best_time) best_time",
-            "if (i == 0 || times[kTrials / 2] > best_time) best_time"),
+            "if (time < best_time) best_time",
+            "if (way == 0 || time > best_time) best_time"),
+        "cold runs choose the algorithm": (
+            "    seconds_of(way, count);\n",
+            ""),
     },
     ("tools/train/runner.cpp", "tools_emulated_algorithms"): {
         "a run that continues measures its algorithms again": (

@@ -1,6 +1,7 @@
 // The benchmarks from the command line, on small sizes and on the device of this build.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -47,8 +48,13 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
   CHECK(report["device"] == to_string(test::device()));
   for (const json& row : report["kernels"]) {
     CAPTURE(row.dump());
-    CHECK(keys_of(row) == std::set<std::string>{"op", "shape", "dtype", "time_ms", "bytes", "flops",
-                                                "rate", "baseline", "baseline_rate", "ratio"});
+    CHECK(keys_of(row) == std::set<std::string>{"op", "shape", "dtype", "time_ms",
+                                                "time_quartiles_ms", "bytes", "flops", "rate",
+                                                "baseline", "baseline_quartiles_ms",
+                                                "baseline_rate", "ratio"});
+    CHECK(row["time_quartiles_ms"][1] == row["time_ms"]);
+    CHECK(row["time_quartiles_ms"][0] <= row["time_quartiles_ms"][2]);
+    CHECK(row["baseline_quartiles_ms"][0].get<double>() > 0.0);
     // Attention's backward pass has two rows where there is cuDNN.
     CHECK((ops.insert(row["op"]).second || row["baseline"] == "cudnn any order"));
     CHECK(row["dtype"] == "bf16");
@@ -247,6 +253,32 @@ TEST_CASE("bench_step: phases of a step on the device, a baseline, and MFU") {
   } else {
     CHECK(report["mfu_palm"].get<double>() > report["mfu"].get<double>());
     CHECK_THAT(outcome.text(), Contains("6 N + 6 L H Q T per token"));
+  }
+}
+
+TEST_CASE("bench_step: steps without a pause have the GPU's clock and power, or the reason") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "step.json", samples = folder / "nvidia-smi";
+  write_file_atomically(samples,
+                        "#!/bin/bash\n"
+                        "echo '1635, 698.5, 0x0000000000000004'\nexec sleep 600\n");
+  std::filesystem::permissions(samples, std::filesystem::perms::owner_all);
+  const ShellOutcome outcome =
+      shell("PATH=" + std::string(folder / "") + ":$PATH bench_step --model tiny --batch 2 " +
+                "--sequence 4 --steps 1 --threads 1 --sustained 1" + device() + " --json " + file,
+            folder);
+  INFO(outcome.text());
+  REQUIRE(outcome.status == 0);
+  const json sustained = json::parse(read_text_file(file))["sustained"];
+  CHECK(sustained["steps"].get<int>() >= 1);
+  CHECK(sustained["step_ms"].get<double>() > 0.0);
+  if (test::kOnGpu) {
+    CHECK(sustained["sm_mhz"] == 1635.0);
+    CHECK(sustained["clock_event_reasons"] == json({{"sw_power_cap", 1.0}}));
+    CHECK_THAT(outcome.text(), Contains("698 W") && Contains("of the time sw_power_cap"));
+  } else {
+    CHECK(sustained["reason"] == "no GPU");
+    CHECK_THAT(outcome.text(), Contains("clock        unknown  no GPU"));
   }
 }
 

@@ -95,12 +95,13 @@ TEST_CASE("a kernel is named by its operation") {
   REQUIRE(kernel_label("cublasLtMatmul", "") == "cublasLtMatmul");
 }
 
-TEST_CASE("a step's phases begin with the loss and with the gradient norm") {
+TEST_CASE("a step's phases begin with a norm's gradient and with the norm of the gradients") {
   StepPhase phase = StepPhase::forward;
   const auto after = [&](const char* label) { return phase = next_phase(phase, label); };
   REQUIRE(after("rms_norm/forward_kernel") == StepPhase::forward);
   REQUIRE(after("linear_cross_entropy/kernel") == StepPhase::forward);
-  REQUIRE(after("cross_entropy/loss_and_gradient_kernel") == StepPhase::backward);
+  REQUIRE(after("cross_entropy/loss_and_gradient_kernel") == StepPhase::forward);
+  REQUIRE(after("cublasLtMatmul") == StepPhase::forward);  // the head's gradients, as in bench_step
   REQUIRE(after("rms_norm/backward_kernel") == StepPhase::backward);
   REQUIRE(after("cublasLtMatmul") == StepPhase::backward);
   REQUIRE(after("cuda/squares_kernel") == StepPhase::optimizer);
@@ -110,18 +111,20 @@ TEST_CASE("a step's phases begin with the loss and with the gradient norm") {
 }
 
 TEST_CASE("a roofline is the slower of memory and tensor cores") {
-  const Gpu& h200 = gpus()[0];
+  const Gpu h200 = gpus()[0];
   REQUIRE(h200.name == "H200");
   REQUIRE(roofline_time(h200, 989.4e12, 1.0) == Approx(1.0));
   REQUIRE(roofline_time(h200, 1.0, 4.8e12) == Approx(1.0));
-  REQUIRE(roofline_time(h200, 989.4e12, 4.8e12, {"", 0.5, 0.25}) == Approx(4.0));
+  REQUIRE(roofline_time(h200, 989.4e12, 4.8e12, {"", 0.5, 0.25, ""}) == Approx(4.0));
 }
 
 TEST_CASE("efficiencies are not above the rates that were reached") {
   for (const char* kernel : {"cublasLtMatmul", "attention/forward_hopper_kernel",
                              "rms_norm/forward_kernel", "adamw/adamw_kernel"}) {
     for (const bool backward : {false, true}) {
-      const Efficiency efficiency = efficiency_of(kernel, backward, 128);
+      const Efficiency efficiency =
+          efficiency_of(gpus()[0], ProductRate::burst, kernel, backward, 128);
+      REQUIRE_FALSE(efficiency.source.empty());
       REQUIRE(efficiency.of_bytes <= 4.18 / 4.8);
       if (efficiency.kind == "product") REQUIRE(efficiency.of_flops <= 716.0 / 989);
       if (efficiency.kind == "attention") {
@@ -129,6 +132,23 @@ TEST_CASE("efficiencies are not above the rates that were reached") {
       }
     }
   }
+}
+
+TEST_CASE("products have a burst rate and a sustained one, with a source for each") {
+  const auto products = [](const Gpu& gpu, ProductRate rate) {
+    return efficiency_of(gpu, rate, "cublasLtMatmul", /*backward=*/false, 128);
+  };
+  const Gpu h200 = gpus()[0];
+  const Efficiency sustained = products(h200, ProductRate::sustained);
+  CHECK(roofline_time(h200, 636e12, 1.0, sustained) == Approx(1.0));
+  CHECK_THAT(std::string(sustained.source), Catch::Contains("gpu_results.md"));
+  CHECK(products(h200, ProductRate::burst).of_flops == 0.72);
+  CHECK(products(gpus(/*h200_sustained=*/700e12)[0], ProductRate::sustained).of_flops ==
+        Approx(700 / 989.4));
+  CHECK(products(gpus()[1], ProductRate::sustained).of_flops == 0.72);  // none is known of an H100
+  const Efficiency attention =
+      efficiency_of(h200, ProductRate::sustained, "attention/forward_hopper_kernel", false, 128);
+  CHECK(attention.of_flops == 0.597);
 }
 
 TEST_CASE("the least bytes of a Llama layer") {

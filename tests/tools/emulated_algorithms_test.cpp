@@ -21,7 +21,8 @@ using test::TemporaryDirectory;
 /// Trains while one of cuBLASLt's algorithms is slow: that which adds whole sums, or halves.
 void train_with_slow(bool whole, const Config& config) {
   emulation::DeviceOptions options = emulation::device_options();
-  (whole ? options.product_delays.whole : options.product_delays.in_halves) = std::chrono::hours(1);
+  options.product_delays = {std::chrono::hours(1), std::chrono::hours(1)};  // four of each decide
+  (whole ? options.product_delays.whole : options.product_delays.in_halves) *= 2;
   const emulation::DeviceOptionsGuard guard(options);
   train(config);
 }

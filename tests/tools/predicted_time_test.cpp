@@ -317,6 +317,9 @@ TEST_CASE("machine files: written and read again, and refused by name") {
   CHECK(again.host->link.bandwidth == 2e9);
   CHECK(again.host->memory == 5e9);
   CHECK_THROWS_WITH(load_machine("h101"), Catch::Contains("a100, h100, h200"));
+  const ComputeRates sustained = load_machine("h200-sustained").compute.front();
+  CHECK(sustained.dtype == DType::bf16);
+  CHECK(sustained.forward == Approx(636e12));
   write_file_atomically(path, R"({"name": "x", "source": "y", "cores": 2, "rings": false,
       "compute": [], "links": [{"ranks": 2, "latency_us": 1, "bytes_per_second": 0}]})");
   CHECK_THROWS_WITH(load_machine(path),

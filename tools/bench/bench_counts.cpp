@@ -33,6 +33,7 @@ namespace {
 struct Options {
   WorkloadOptions workload;
   bool check = true;
+  double sustained = 0.0;  // 10^12 FLOP/s of products on an H200; 0: as known
   std::string json;
 };
 
@@ -83,10 +84,12 @@ void run(const Options& options) {
   report["describes"] =
       fmt::format("{}, batch {} x {}", describe_model(model.full()), full.batch, full.sequence);
   report["settings"] = options.workload.overrides;
-  report["kernels"] = kernel_entries(step, model.shape());
-  report["layer_kernels"] = kernel_entries(layer, model.shape());
+  const std::vector<Gpu> all = gpus(1e12 * options.sustained);
+  report["kernels"] = kernel_entries(step, model.shape(), all);
+  report["layer_kernels"] = kernel_entries(layer, model.shape(), all);
   report["layer"] = layer_entries(layer, model);
-  report["sums"] = sum_entries(step, model);
+  report["efficiencies"] = efficiency_entries(step, model.shape(), all.front());
+  report["sums"] = sum_entries(step, model, all);
   report["host_calls"] = host_calls;
   if (options.check) {
     report["check"] =
@@ -104,6 +107,9 @@ int main(int count, char** arguments) {
   tessera::Command app("bench_counts", "Counts the work of a training step on the emulated GPU");
   tessera::add_workload_options(app, options.workload).required();
   app.flag("!--no-check", options.check, "Do not compare with a larger step");
+  app.option("--sustained", options.sustained,
+             "10^12 FLOP/s of an H200's products in steps without a pause; 0: the known rate")
+      .not_negative();
   app.option("--json", options.json, "Also write the figures to this file");
   return tessera::run_main(app, count, arguments, [&] {
     tessera::run(options);

@@ -10,13 +10,17 @@
 // by `matmul`. bench_matmul compares the CPU's products with more libraries and with the peak.
 // Attention is compared with cuDNN's in builds that have it, its backward pass with cuDNN's
 // deterministic and its faster one. Attention in packed documents is compared with the same documents,
-// each in a row of its own. The baseline is timed again next to every case, so that a drifting clock
-// slows both. Caches are flushed before each run. Times are the median of the runs. A ratio is the
-// kernel's rate over the baseline's: 1 is equally fast.
+// each in a row of its own. The kernel and its baseline take turns, run by run, so that a clock that
+// falls slows both. Caches are flushed before each run, by reads. Times are quartiles of the runs. A ratio
+// is the kernel's rate over the baseline's, by the medians: 1 is equally fast.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "kernels/attention/backend.h"
 #include "kernels/matmul/op.h"
@@ -47,106 +51,136 @@ struct Options {
   std::int64_t flushed_mib = 0;
 };
 
-/// Bytes per second that a copy reads and writes.
-double copy_rate(const Stopwatch& stopwatch) {
-  const std::int64_t bytes = stopwatch.flushed_bytes();
+/// Calls whose times add up, each so many times, and the bytes or operations of them all.
+struct Work {
+  std::vector<std::function<void()>> calls;
+  std::vector<double> counts;
+  double amount = 0.0;
+};
+
+struct Opponent {
+  const char* name;
+  Work work;
+};
+
+Work copy_of(std::int64_t bytes) {
   const Tensor from = Tensor::zeros({bytes}, DType::u8), to = Tensor::empty({bytes}, DType::u8);
-  const double ms = stopwatch.median_ms([&] { to.copy_from(from); });
-  return 2.0 * static_cast<double>(bytes) / (ms * 1e-3);
+  return {{[=] { to.copy_from(from); }}, {1.0}, 2.0 * static_cast<double>(bytes)};
 }
 
-/// FLOP/s of plain products of these shapes by matmul.
-double product_rate(const std::vector<MatmulShape>& shapes, DType dtype,
-                    const Stopwatch& stopwatch) {
-  double flops = 0.0, ms = 0.0;
-  for (const MatmulShape& m : shapes) {
-    const MatmulOperands o = operands_of(m, dtype, dtype);
-    const auto count = static_cast<double>(m.count);
-    ms += count * stopwatch.median_ms([&] { matmul(o.c, o.a, o.b, m.transpose_a, m.transpose_b); });
-    flops += m.flops();
+/// Plain products of these shapes.
+Work products_of(const std::vector<MatmulShape>& shapes, DType dtype,
+                 void (*multiply)(const MatmulOperands&, const MatmulShape&)) {
+  Work work;
+  for (const MatmulShape& shape : shapes) {
+    const MatmulOperands operands = operands_of(shape, dtype, dtype);
+    work.calls.emplace_back([=] { multiply(operands, shape); });
+    work.counts.push_back(static_cast<double>(shape.count));
+    work.amount += shape.flops();
   }
-  return flops / (ms * 1e-3);
+  return work;
 }
 
-double median_ms(const Preparation& prepare, const Stopwatch& stopwatch) {
-  const auto run = prepare();
-  return stopwatch.median_ms(run);
+void own_product(const MatmulOperands& operands, const MatmulShape& shape) {
+  const auto& [a, b, c] = operands;
+  matmul(c, a, b, shape.transpose_a, shape.transpose_b);
 }
 
-/// Milliseconds of the same calls by cuDNN.
-double cudnn_ms(const KernelCase& kernel, CudnnOrder order, const Stopwatch& stopwatch) {
-  set_attention_backend(AttentionBackend::cudnn);
-  set_cudnn_order(order);
-  const double ms = median_ms(kernel.prepare, stopwatch);
-  set_cudnn_order(CudnnOrder::same);
-  set_attention_backend(AttentionBackend::tessera);
-  return ms;
+Work cudnn_of(const KernelCase& kernel, CudnnOrder order) {
+  const auto by_cudnn = [=, run = kernel.prepare()] {
+    set_attention_backend(AttentionBackend::cudnn);
+    set_cudnn_order(order);
+    run();
+    set_cudnn_order(CudnnOrder::same);
+    set_attention_backend(AttentionBackend::tessera);
+  };
+  return {{by_cudnn}, {1.0}, kernel.flops};
+}
+
+Opponent opponent_of(const KernelCase& kernel, const Stopwatch& stopwatch) {
+  const bool on_cpu = context().device().is_cpu();
+  const auto own = [&] { return products_of(kernel.matmuls, kernel.dtype, own_product); };
+  switch (kernel.baseline) {
+    case Baseline::copy:
+      return {"copy", copy_of(stopwatch.flushed_bytes())};
+    case Baseline::matmul:
+      if (on_cpu) return {"openblas", products_of(kernel.matmuls, DType::f32, openblas_product)};
+      return {"cublaslt", own()};
+    case Baseline::own_matmul:
+      return {on_cpu ? "matmul" : "cublaslt", own()};
+    case Baseline::cudnn:
+      return {"cudnn", cudnn_of(kernel, CudnnOrder::same)};
+    case Baseline::cudnn_any_order:
+      return {"cudnn any order", cudnn_of(kernel, CudnnOrder::any)};
+    case Baseline::apart:
+      return {"apart", {{kernel.prepare_apart()}, {1.0}, kernel.flops}};
+  }
+  return {};
 }
 
 struct Measured {
-  double ms, rate, baseline_rate;  // bytes or operations per second
+  Quartiles ms, baseline_ms;
+  double rate, baseline_rate;  // bytes or operations per second, by the medians
   const char* baseline;
 };
 
+/// The kernel and its baseline, in turns.
 Measured measure(const KernelCase& kernel, const Stopwatch& stopwatch) {
   const CategoryScope category(Category::other);
-  const double ms = median_ms(kernel.prepare, stopwatch);
-  const bool on_cpu = context().device().is_cpu();
-  Measured result = {};
-  const auto rate = [](double work, double time) { return work / (time * 1e-3); };
-  switch (kernel.baseline) {
-    case Baseline::copy:
-      result = {ms, rate(kernel.bytes, ms), copy_rate(stopwatch), "copy"};
-      break;
-    case Baseline::matmul:
-      result = {ms, rate(kernel.flops, ms),
-                on_cpu ? matmul_rate(kernel.matmuls, kernel.dtype, context().threads().size())
-                       : product_rate(kernel.matmuls, kernel.dtype, stopwatch),
-                on_cpu ? "openblas" : "cublaslt"};
-      break;
-    case Baseline::own_matmul:
-      result = {ms, rate(kernel.flops, ms), product_rate(kernel.matmuls, kernel.dtype, stopwatch),
-                on_cpu ? "matmul" : "cublaslt"};
-      break;
-    case Baseline::cudnn:
-      result = {ms, rate(kernel.flops, ms),
-                rate(kernel.flops, cudnn_ms(kernel, CudnnOrder::same, stopwatch)), "cudnn"};
-      break;
-    case Baseline::cudnn_any_order:
-      result = {ms, rate(kernel.flops, ms),
-                rate(kernel.flops, cudnn_ms(kernel, CudnnOrder::any, stopwatch)),
-                "cudnn any order"};
-      break;
-    case Baseline::apart:
-      result = {ms, rate(kernel.flops, ms),
-                rate(kernel.flops, median_ms(kernel.prepare_apart, stopwatch)), "apart"};
-      break;
+  const bool by_openblas = context().device().is_cpu() && kernel.baseline == Baseline::matmul;
+  std::optional<OpenBlasThreads> threads;
+  if (by_openblas) threads.emplace(context().threads().size());
+  const Opponent opponent = opponent_of(kernel, stopwatch);
+  std::vector<std::function<void()>> works = {kernel.prepare()};
+  works.insert(works.end(), opponent.work.calls.begin(), opponent.work.calls.end());
+  if (by_openblas) works.emplace_back(wait_for_openblas_threads);
+  const std::vector<Quartiles> times = stopwatch.in_turns(works);
+  Measured result{.ms = times[0], .baseline = opponent.name};
+  for (std::size_t i = 0; i < opponent.work.counts.size(); ++i) {
+    const double count = opponent.work.counts[i];
+    result.baseline_ms.first += count * times[i + 1].first;
+    result.baseline_ms.median += count * times[i + 1].median;
+    result.baseline_ms.third += count * times[i + 1].third;
   }
-  context().allocator().trim();
+  const double amount = kernel.baseline == Baseline::copy ? kernel.bytes : kernel.flops;
+  result.rate = amount / (result.ms.median * 1e-3);
+  result.baseline_rate = opponent.work.amount / (result.baseline_ms.median * 1e-3);
   return result;
+}
+
+nlohmann::ordered_json entries_of(const Quartiles& quartiles) {
+  return {quartiles.first, quartiles.median, quartiles.third};
 }
 
 nlohmann::ordered_json row_of(const KernelCase& kernel, const Measured& measured) {
   return {{"op", kernel.op},
           {"shape", kernel.shape},
           {"dtype", std::string(name_of(kernel.dtype))},
-          {"time_ms", measured.ms},
+          {"time_ms", measured.ms.median},
+          {"time_quartiles_ms", entries_of(measured.ms)},
           {"bytes", kernel.bytes},
           {"flops", kernel.flops},
           {"rate", measured.rate},
           {"baseline", measured.baseline},
+          {"baseline_quartiles_ms", entries_of(measured.baseline_ms)},
           {"baseline_rate", measured.baseline_rate},
           {"ratio", measured.rate / measured.baseline_rate}};
+}
+
+/// "0.4281 to 0.4330": the first and the third quartile.
+std::string range_of(const Quartiles& quartiles) {
+  return fmt::format("{:.4f} to {:.4f}", quartiles.first, quartiles.third);
 }
 
 void print_row(const KernelCase& kernel, const Measured& measured) {
   const bool copies = kernel.baseline == Baseline::copy;
   const bool giga = copies || context().device().is_cpu();  // a CPU reaches no TFLOP/s
   const double unit = giga ? 1e9 : 1e12;
-  fmt::print("{:<25} {:<34} {:<5} {:>9.4f} {:>9.2f} {:>9.2f} {:<7} {:<15} {:>6.2f}\n", kernel.op,
-             kernel.shape, name_of(kernel.dtype), measured.ms, measured.rate / unit,
-             measured.baseline_rate / unit, copies ? "GB/s" : (giga ? "GFLOP/s" : "TFLOP/s"),
-             measured.baseline, measured.rate / measured.baseline_rate);
+  fmt::print("{:<25} {:<34} {:<5} {:>9.4f} {:>20} {:>9.2f} {:>9.2f} {:<7} {:<15} {:>20} {:>6.2f}\n",
+             kernel.op, kernel.shape, name_of(kernel.dtype), measured.ms.median,
+             range_of(measured.ms), measured.rate / unit, measured.baseline_rate / unit,
+             copies ? "GB/s" : (giga ? "GFLOP/s" : "TFLOP/s"), measured.baseline,
+             range_of(measured.baseline_ms), measured.rate / measured.baseline_rate);
   flush_output();
 }
 
@@ -173,14 +207,16 @@ void run(const Options& options) {
   fmt::print("{}, median of {} runs from cold caches\n", to_string(context().device()),
              options.runs);
   if (cpu) fmt::print("{}\n", describe_openblas(cpu::best_isa()));
-  fmt::print("{:<25} {:<34} {:<5} {:>9} {:>9} {:>9} {:<7} {:<15} {:>6}\n", "op", "shape", "dtype",
-             "ms", "rate", "baseline", "", "of", "ratio");
+  fmt::print("{:<25} {:<34} {:<5} {:>9} {:>20} {:>9} {:>9} {:<7} {:<15} {:>20} {:>6}\n", "op",
+             "shape", "dtype", "ms", "quartiles", "rate", "baseline", "", "of", "quartiles",
+             "ratio");
   nlohmann::ordered_json report = new_report("bench_kernels");
   report["runs"] = options.runs;
   report["models"] = options.models;
   report["kernels"] = nlohmann::ordered_json::array();
   for (const KernelCase& kernel : cases) {
     const Measured measured = measure(kernel, stopwatch);
+    context().allocator().trim();
     print_row(kernel, measured);
     report["kernels"].push_back(row_of(kernel, measured));
   }

@@ -12,6 +12,10 @@
 // 6 L H Q T for attention, which skips the masked half of its square (L layers, H heads of Q channels,
 // T tokens). The PaLM paper's count (Chowdhery et al. 2022, appendix B), which most published figures
 // use, has the whole square, 12 L H Q T; the report has both.
+//
+// With --sustained the steps then follow each other for some seconds, as in training: a GPU that is hot
+// and at its limit of power has a lower clock than in single steps. Next to this MFU stand the means of
+// its clock and its power (tools/bench/gpu_samples.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,9 +31,12 @@
 #include "sharding/comm/stream.h"
 #include "sharding/comm/threads/threads.h"
 #include "tools/bench/command_line.h"
+#include "tools/bench/gpu_log.h"
 #include "tools/bench/host_calls.h"
 #include "tools/bench/libraries.h"
 #include "tools/bench/report.h"
+#include "tools/bench/sustained.h"
+#include "tools/bench/sustained_report.h"
 #include "tools/config/kernel_options.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
@@ -52,6 +59,7 @@ struct Options {
   WorkloadOptions workload;
   int threads = 0;
   int steps = 5;
+  double sustained = 0.0;  // seconds
   bool print_shape = false;
   std::string fit;
   std::string json;
@@ -154,8 +162,21 @@ nlohmann::ordered_json sizes_of(const LanguageModel& model) {
   return sizes;
 }
 
+/// Steps without a pause, from number `next` on.
+Sustained sustained_steps(const Options& options, TrainingSession& session,
+                          const ResolvedConfig& run, std::int64_t next) {
+  const BatchSource tokens = random_tokens(run.config.data, session.model().shape().vocab_size);
+  const auto finish = [] {
+    communication_stream().synchronize();
+    context().compute_stream().synchronize();
+  };
+  return sustain([&] { session.step(next++, tokens); }, finish, options.sustained,
+                 nvidia_smi_name(context().device()));
+}
+
 nlohmann::ordered_json report_of(const Options& options, const ResolvedConfig& run,
-                                 TrainingSession& session, const std::vector<Timing>& timings) {
+                                 TrainingSession& session, const std::vector<Timing>& timings,
+                                 const std::optional<Sustained>& sustained) {
   const DataConfig& data = run.config.data;
   const TransformerShape& shape = session.model().shape();
   const ModelFlops flops = flops_of(shape, data);
@@ -184,6 +205,11 @@ nlohmann::ordered_json report_of(const Options& options, const ResolvedConfig& r
                  {"peak_flops_per_second", or_null(peak)},
                  {"mfu", mfu(flops.ours)},
                  {"mfu_palm", mfu(flops.palm)}});
+  if (sustained) {
+    report["sustained"] = sustained_entries(
+        *sustained,
+        {.flops = flops.ours, .tokens = static_cast<double>(tokens_per_step(data)), .peak = peak});
+  }
   report["peak_bytes"] = peak_bytes(timings.back().memory);
   if (counts_host_calls()) report["host_calls"] = to_json(timings.back().calls);
   report["shape"] = shape_entries(shape);
@@ -267,8 +293,13 @@ void run(const Options& options, const ResolvedConfig& resolved, Communicator& w
   time_step(session, resolved, 1);  // warm-up: fills the allocator's cache
   std::vector<Timing> timings;
   for (int i = 0; i < options.steps; ++i) timings.push_back(time_step(session, resolved, i + 2));
-  const nlohmann::ordered_json report = report_of(options, resolved, session, timings);
+  std::optional<Sustained> sustained;
+  if (options.sustained > 0.0) {
+    sustained = sustained_steps(options, session, resolved, options.steps + 2);
+  }
+  const nlohmann::ordered_json report = report_of(options, resolved, session, timings, sustained);
   print(report, resolved, options.steps);
+  if (sustained) print_sustained(report["sustained"]);
   if (counts_host_calls()) {
     fmt::print("  host calls  {} in the last step\n", to_string(timings.back().calls));
   }
@@ -299,6 +330,10 @@ void add_options(Command& app, Options& options) {
   add_workload_options(app, options.workload).required();
   app.option("--threads", options.threads, "0: all cores").range(0, 1 << 20);
   app.option("--steps", options.steps, "Timed steps").range(1, 1 << 20);
+  app.option(
+         "--sustained", options.sustained,
+         "Then take steps without a pause for so many seconds, and print the GPU's clock and power")
+      .range(0.0, 3600.0);
   app.option("--fit", options.fit,
              "Measure the rates of one rank, and of as many as fill the cores, and write them to "
              "this machine file, for tessera plan --machine");

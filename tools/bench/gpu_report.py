@@ -2,13 +2,14 @@
 """gpu_report.py RESULTS: prints the tables of docs/gpu_results.md from a folder that on_gpu.sh wrote.
 
 Reads whatever reports are there: summary.txt, kernels.json, torch_kernels.json, step_*.json,
-torch_step_*.json and strategies_*.json. Rates are of the run's own device.
+torch_step_*.json, strategies_*.json and PART.gpu.csv. Rates are of the run's own device.
 """
 
 import argparse
 import json
 import signal
 from pathlib import Path
+from statistics import mean
 
 
 def table(heads, rows):
@@ -44,6 +45,50 @@ def print_kernels(results):
     table(("kernel", "baseline", *report.get("models", [])), [(*key, *row) for key, row in cells.items()])
 
 
+# Bits of nvml.h's nvmlClocksEventReason...; a GPU without work says so by the first.
+IDLE, REASONS = 0x1, {0x4: "power", 0x8: "hardware", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
+
+
+def gpu_samples(path):
+    """Clock in MHz, power in W, and reasons, of the samples with work."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            clock, power, reasons = line.split(", ")[:3]
+            sample = float(clock), float(power), int(reasons, 16)
+        except ValueError:  # an error of nvidia-smi, a value that it lacks, a line that was cut
+            continue
+        if not sample[2] & IDLE:
+            yield sample
+
+
+def print_clocks(results):
+    """The means of each part over its samples with work."""
+    rows = []
+    for path in sorted(results.glob("*.gpu.csv"), key=lambda path: path.stat().st_mtime):
+        samples = list(gpu_samples(path))
+        if not samples:
+            continue
+        clocks, powers, reasons = zip(*samples)
+        shares = {name: sum(bool(bits & bit) for bits in reasons) / len(samples) for bit, name in REASONS.items()}
+        rows.append((path.name.removesuffix(".gpu.csv"), len(samples), f"{mean(clocks):.0f}", f"{mean(powers):.0f}",
+                     f"{max(powers):.0f}", ", ".join(f"{name} {share:.2f}" for name, share in shares.items() if share)))
+    if rows:
+        table(("part", "samples at work", "SM MHz", "W", "most W", "share of the time limited by"), rows)
+
+
+def sustained_cells(step):
+    """Milliseconds and MFU of steps without a pause, clock, power, energy of a token and limits of the clock."""
+    sustained = step.get("sustained")
+    if not sustained:
+        return [""] * 6
+    cells = [f"{sustained['step_ms']:.1f}", f"{sustained['mfu']:.3f}" if sustained["mfu"] else "-"]
+    if "watts" not in sustained:
+        return cells + ["-"] * 4
+    reasons = ", ".join(f"{name} {share:.2f}" for name, share in sustained["clock_event_reasons"].items())
+    return cells + [f"{sustained['sm_mhz']:.0f}", f"{sustained['watts']:.0f}",
+                    f"{1e3 * sustained['joules_per_token']:.2f}", reasons]
+
+
 def program_of(config):
     """The choices of a step that on_gpu.sh varies."""
     name = f"tessera, attention {config['kernels.attention']}"
@@ -66,13 +111,15 @@ def print_steps(results):
         phases = " + ".join(f"{step[p + '_ms']:.1f}" for p in ("forward", "backward", "optimizer"))
         rows.append((f"{step['model']}, {size}", program_of(config), f"{step['step_ms']:.1f}", phases,
                      f"{step['tokens_per_second']:,.0f}",
-                     f"{step['mfu']:.3f}" if step["mfu"] else "-", f"{step['ratio']:.2f}", ""))
+                     f"{step['mfu']:.3f}" if step["mfu"] else "-", *sustained_cells(step),
+                     f"{step['ratio']:.2f}", ""))
     for path in sorted(results.glob("torch_step_*.json")):
         for row in load(path):
             rows.append((path.stem.removeprefix("torch_step_"), row["name"], f"{row['step_ms']:.1f}", "",
-                         f"{row['tokens_per_second']:,.0f}", "", "", f"{row['tessera_speed_ratio']:.2f}"))
+                         f"{row['tokens_per_second']:,.0f}", "", *[""] * 6, "", f"{row['tessera_speed_ratio']:.2f}"))
     if rows:
         table(("model", "program", "ms", "forward + backward + optimizer", "tokens/s", "MFU",
+               "without a pause, ms", "MFU", "SM MHz", "W", "mJ per token", "share of the time limited by",
                "of cuBLASLt's products", "tessera is x as fast"), rows)
 
 
@@ -94,6 +141,7 @@ def main():
         print("```\n" + summary.read_text(encoding="utf-8") + "```\n")
     print_kernels(results)
     print_steps(results)
+    print_clocks(results)
     print_strategies(results)
 
 

@@ -3,16 +3,18 @@
 #
 # BUILD is a folder built with the preset cuda, or unpacked from what pack_for_gpu.sh packed. If another
 # machine built it, tests that run Tessera's programs find them only in the folder where they were built.
-# Every part has a time limit and writes OUT/PART.log. OUT/summary.txt has a line for each, OUT/clocks.csv
-# the clocks, temperature and power before and after it. A part that stands in the summary as ok is not
-# run again. Parts that need a missing tool (PyTorch, compute-sanitizer, MPI, NCCL) are skipped with a
-# line that says so. Exits with 1 if a part failed.
+# Every part has a time limit and writes OUT/PART.log, and OUT/PART.gpu.csv: every 100 ms the SM clock, the
+# power, the reasons for a lower clock, the memory's clock and the temperature. OUT/summary.txt has a line
+# for each part. A part that stands there as ok is not run again. Parts that need a missing tool (PyTorch,
+# compute-sanitizer, MPI, NCCL) are skipped with a line that says so. Exits with 1 if a part failed.
 #
 #   kernel_tests   tests of the kernels                                   5 min
 #   kernels        bench_kernels, against copies, cuBLASLt and cuDNN      5 min
 #   step           bench_step of three models, both attentions            5 min
 #   step_choices   the same as a graph, and by other kernels              5 min
 #   torch_step     the same steps in PyTorch, eager and compiled         10 min
+#   torch_large    llama3.2-1b and 8B, and a mixture of experts, in both  10 min
+#   torch_llmq     a step of 524,288 tokens in both, as llmq measures     10 min
 #   memcheck       tests of attention and norms under compute-sanitizer  10 min
 #   racecheck      the same, races in shared memory                      10 min
 #   tests          all other tests                                       10 min
@@ -29,7 +31,7 @@
 set -uo pipefail
 
 if (($# < 2)); then
-  sed -n '2,26s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,28s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 bin=$1/bin
@@ -49,11 +51,14 @@ wanted() {
   ((${#parts[@]} == 0)) || [[ " ${parts[*]} " == *" $1 "* ]]
 }
 
-# record_clocks PART MOMENT: one more line of clocks.csv.
-record_clocks() {
-  command -v nvidia-smi >/dev/null || return 0
-  echo "$1, $2, $(nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv,noheader)" \
-    >>"$out/clocks.csv"
+# log_gpu FILE: adds a sample of the first GPU to the file every 100 ms, in the background. The first three
+# fields are those of tools/bench/gpu_samples.h.
+log_gpu() {
+  command -v nvidia-smi >/dev/null || return
+  local gpu=${CUDA_VISIBLE_DEVICES:-0}
+  stdbuf -oL nvidia-smi --id="${gpu%%,*}" --format=csv,noheader,nounits --loop-ms=100 \
+    --query-gpu=clocks.sm,power.draw,clocks_event_reasons.active,clocks.mem,temperature.gpu >"$1" 2>&1 &
+  logger=$!
 }
 
 # part NAME MINUTES FUNCTION: runs the function in a new shell, up to the time limit. The function
@@ -61,11 +66,11 @@ record_clocks() {
 part() {
   wanted "$1" || return
   if grep -q "^$1  *[0-9]* s  ok" "$out/summary.txt"; then return; fi
-  local begin=$SECONDS status verdict
-  record_clocks "$1" begins
+  local begin=$SECONDS logger="" status verdict
+  log_gpu "$out/$1.gpu.csv"
   timeout --kill-after=10 "$(($2 * 60))" bash -c "$3" >"$out/$1.log" 2>&1
   status=$?
-  record_clocks "$1" ends
+  if [[ -n $logger ]]; then kill "$logger" && wait "$logger" 2>/dev/null; fi
   case $status in
     0) verdict="ok" ;;
     77) verdict="skipped: $(tail -n 1 "$out/$1.log")" ;;
@@ -126,7 +131,7 @@ steps_with() {
   for pair in "${steps[@]}"; do
     read -r model batch <<<"$pair"
     "$bin/bench_step" --device cuda --dtype bf16 --model "$model" --batch "$batch" --sequence 1024 \
-      --steps 20 --json "$out/step_${model}_$name.json" "$@" || status=1
+      --steps 20 --sustained 10 --json "$out/step_${model}_$name.json" "$@" || status=1
   done
   return "$status"
 }
@@ -164,6 +169,30 @@ torch_step() {
   return "$status"
 }
 
+# against_torch NAME ARGUMENT...: torch_step.py, compiled only: eager steps would need more memory and time.
+against_torch() {
+  local name=$1
+  shift
+  "$python" "$here/torch_step.py" --variants compile --warmup 2 --ours "$bin/bench_step" \
+    --json "$out/torch_step_$name.json" "$@"
+}
+
+torch_large() {
+  need_torch
+  local status=0
+  against_torch llama3.2-1b_2048 --model llama3.2-1b --batch 8 --sequence 2048 || status=1
+  against_torch llama3-8b --model llama3-8b --batch 2 --sequence 4096 --masters bf16 || status=1
+  against_torch qwen3-30b-a3b_8_layers --model qwen3-30b-a3b --batch 4 --sequence 4096 --masters bf16 \
+    --steps 10 model.layers=8 || status=1
+  return "$status"
+}
+
+torch_llmq() {
+  need_torch
+  against_torch qwen2.5-1.5b_524288 --model qwen2.5-1.5b --batch 512 --sequence 1024 --accumulation 16 \
+    --steps 2
+}
+
 strategies() {
   "$bin/bench_strategies" --device cuda --ranks 4 --steps 3 --json "$out/strategies_tiny.json" &&
     "$bin/bench_strategies" --device cuda --ranks 4 --model gpt2 --dtype bf16 --batch 16 \
@@ -181,17 +210,21 @@ nccl() {
 
 export bin out here python
 export -f need need_torch each sanitized kernel_tests other_tests kernels steps_with step \
-  step_choices torch_kernels torch_step strategies collectives nccl
+  step_choices torch_kernels torch_step against_torch torch_large torch_llmq strategies collectives nccl
 
 touch "$out/summary.txt"
 if command -v nvidia-smi >/dev/null; then
-  say "$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader)"
+  say "$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem,power.limit --format=csv,noheader)"
+else
+  say "nvidia-smi is not there: no clocks and no power"
 fi
 part kernel_tests 5 kernel_tests
 part kernels 5 kernels
 part step 5 "$(declare -p steps); step"
 part step_choices 5 "$(declare -p steps); step_choices"
 part torch_step 10 "$(declare -p steps); torch_step"
+part torch_large 10 torch_large
+part torch_llmq 10 torch_llmq
 part memcheck 10 "sanitized memcheck '/test_kernels_(attention|norms|qk_norm)'"
 part racecheck 10 "sanitized racecheck '/test_kernels_(attention|norms|qk_norm)'"
 part tests 10 other_tests

@@ -1,10 +1,12 @@
-"""GPT-2 and Llama in PyTorch, with the sizes that bench_step prints, for torch_step.py and torch_parallel.py.
+"""GPT-2, Llama, Qwen2.5 and Qwen3-MoE in PyTorch, with the sizes that bench_step prints, for torch_step.py and
+torch_parallel.py.
 
 Ids and targets are [B, T]. Both models give the mean loss of the tokens. Their two parts, hidden() and
 cross_entropy(), are for a caller that divides the vocabulary. `positions` [T] are the tokens' places in
 their row, for a caller with a part of every row; None: 0 to T - 1.
 """
 
+import functools
 import json
 import subprocess
 import sys
@@ -111,16 +113,21 @@ def rotate(x, cos, sin, head_size):
 
 
 class LlamaAttention(nn.Module):
-    def __init__(self, sizes):
+    """`qkv_bias`: Qwen2.5's. A model with experts, Qwen3-MoE, has norms of queries and keys."""
+
+    def __init__(self, sizes, qkv_bias):
         super().__init__()
         self.head_size, self.attention = sizes.head_size, CausalAttention(sizes.head_size)
         queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
-        self.q, self.o = (nn.Linear(*size, bias=False)
-                          for size in ((sizes.width, queries), (queries, sizes.width)))
-        self.k, self.v = (nn.Linear(sizes.width, keys, bias=False) for _ in range(2))
+        self.q, self.k, self.v = (nn.Linear(sizes.width, size, bias=qkv_bias) for size in (queries, keys, keys))
+        self.o = nn.Linear(queries, sizes.width, bias=False)
+        norms = (nn.RMSNorm(sizes.head_size, eps=1e-6) if sizes.experts else nn.Identity() for _ in range(2))
+        self.q_norm, self.k_norm = norms
 
     def forward(self, y, cos, sin):
-        q, k = (rotate(x, cos, sin, self.head_size) for x in (self.q(y), self.k(y)))
+        q, k = (norm(x.unflatten(-1, (-1, self.head_size))).flatten(2)
+                for norm, x in ((self.q_norm, self.q(y)), (self.k_norm, self.k(y))))
+        q, k = (rotate(x, cos, sin, self.head_size) for x in (q, k))
         return self.o(self.attention(q, k, self.v(y)))
 
 
@@ -134,11 +141,36 @@ class GatedMlp(nn.Module):
         return self.down(F.silu(self.gate(y)) * self.up(y))
 
 
-class LlamaBlock(nn.Module):
+class Experts(nn.Module):
+    """Qwen3-MoE's feed-forward layer. Rows are sorted by their experts, for one grouped product."""
+
     def __init__(self, sizes):
         super().__init__()
+        self.count, self.per_token = sizes.experts, sizes.experts_per_token
+        self.router = nn.Linear(sizes.width, sizes.experts, bias=False)
+        self.gate_up = nn.Parameter(torch.empty(sizes.experts, sizes.width, 2 * sizes.expert_width))
+        self.down = nn.Parameter(torch.empty(sizes.experts, sizes.expert_width, sizes.width))
+
+    def forward(self, y):
+        rows = y.flatten(0, 1)
+        weights, chosen = self.router(rows).float().softmax(dim=-1).topk(self.per_token)
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+        dtype = torch.bfloat16 if torch.is_autocast_enabled(y.device.type) else y.dtype
+        order = chosen.flatten().argsort()
+        ends = torch.histc(chosen.float(), bins=self.count, min=0, max=self.count - 1).cumsum(0).int()
+        sorted_rows = rows[order // self.per_token].to(dtype)
+        gate, up = F.grouped_mm(sorted_rows, self.gate_up.to(dtype), offs=ends).chunk(2, dim=-1)
+        results = F.grouped_mm(F.silu(gate) * up, self.down.to(dtype), offs=ends)
+        of_tokens = results[order.argsort()].unflatten(0, (-1, self.per_token))
+        return (of_tokens * weights[..., None].to(dtype)).sum(dim=1).view_as(y)
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, sizes, qkv_bias):
+        super().__init__()
         self.norm_1, self.norm_2 = (nn.RMSNorm(sizes.width, eps=1e-5) for _ in range(2))
-        self.attention, self.mlp = LlamaAttention(sizes), GatedMlp(sizes)
+        self.attention = LlamaAttention(sizes, qkv_bias)
+        self.mlp = Experts(sizes) if sizes.experts else GatedMlp(sizes)
 
     def forward(self, x, cos, sin):
         x = x + self.attention(self.norm_1(x), cos, sin)
@@ -146,12 +178,12 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(LanguageModel):
-    """Llama 3, for rows of `sequence` tokens."""
+    """Llama 3, Qwen2.5 or Qwen3-MoE, for rows of `sequence` tokens."""
 
-    def __init__(self, sizes, sequence, tied):
+    def __init__(self, sizes, sequence, tied, qkv_bias=False):
         super().__init__()
         self.embedding = nn.Embedding(sizes.vocab, sizes.width)
-        self.blocks = nn.ModuleList(LlamaBlock(sizes) for _ in range(sizes.layers))
+        self.blocks = nn.ModuleList(LlamaBlock(sizes, qkv_bias) for _ in range(sizes.layers))
         self.norm = nn.RMSNorm(sizes.width, eps=1e-5)
         self.head = None if tied else nn.Linear(sizes.width, sizes.vocab, bias=False)
         steps = torch.arange(0, sizes.head_size, 2) / sizes.head_size
@@ -173,18 +205,22 @@ class Llama(LanguageModel):
 
 
 def makers(sizes, sequence):
-    """Functions that make a model, one for each way to have a head."""
+    """Functions that make a model, one for each way to have a head and biases."""
     if not sizes.gated_mlp:
         return [lambda: Gpt2(sizes)]
-    return [lambda: Llama(sizes, sequence, tied=True), lambda: Llama(sizes, sequence, tied=False)]
+    if sizes.shared_expert_width > 0 or 0 < sizes.layers_with_experts < sizes.layers:
+        sys.exit("experts are known in every layer only, and no shared ones")
+    return [functools.partial(Llama, sizes, sequence, tied, qkv_bias)
+            for tied in (True, False) for qkv_bias in (False, True)]
 
 
 def first_of_size(makers_of_models, sizes):
     """The first model with bench_step's number of parameters, but for the padded rows of its tables."""
     for make in makers_of_models:
-        model = make()
+        with torch.device("meta"):  # sizes without memory
+            model = make()
         tables = 1 + any(name.endswith("head.weight") for name, _ in model.named_parameters())
         padded = tables * (sizes.vocab - sizes.model_vocab) * sizes.width
         if sum(p.numel() for p in model.parameters()) == sizes.parameters + padded:
-            return model
+            return make()
     sys.exit(f"no model here has bench_step's number of parameters, {sizes.parameters:,}")

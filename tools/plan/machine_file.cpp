@@ -9,6 +9,7 @@
 #include "runtime/file.h"
 #include "runtime/json.h"
 #include "tools/data/json_entries.h"
+#include "tools/measure/sustained_rate.h"
 
 namespace tessera {
 namespace {
@@ -29,6 +30,8 @@ constexpr DataSheet kSheets[] = {
     {"a100", "NVIDIA A100 80GB data sheet (2021), DGX A100", 312, 19.5, 2039, 300, 25, 32, 409.6},
     {"h100", "NVIDIA H100 SXM data sheet (2022), DGX H100", 989.4, 66.9, 3350, 450, 50, 64, 614.4},
     {"h200", "NVIDIA H200 SXM data sheet (2023), DGX H200", 989.4, 66.9, 4800, 450, 50, 64, 614.4},
+    {"h200-sustained", "DGX H200, with the 16-bit products' rate in steps (docs/gpu_results.md)",
+     1e-12 * kH200SustainedRate.flops_per_second, 66.9, 4800, 450, 50, 64, 614.4},
 };
 
 MachineRates machine_of(const DataSheet& sheet) {

@@ -19,7 +19,8 @@
 
 namespace tessera {
 
-/// The machine of this file, or GPUs whose rates are known from data sheets: "a100", "h100", "h200".
+/// The machine of this file, or GPUs whose rates are known from data sheets: "a100", "h100", "h200"; or
+/// "h200-sustained", with the rate that products keep in steps (tools/measure/sustained_rate.h).
 /// Raises Error with the file and the entry if it cannot be read.
 MachineRates load_machine(const std::string& file_or_name);
 

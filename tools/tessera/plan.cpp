@@ -52,7 +52,7 @@ void add_plan(Command& app) {
   command
       .option("--machine", options->machine,
               "Also predict the time of a step: a machine file, or a100, h100, h200 as in their "
-              "data sheets")
+              "data sheets, or h200-sustained with the rate of products in steps")
       .type("FILE|NAME");
   command
       .option("--memory", options->memory,

@@ -29,10 +29,11 @@ std::string operation_of(const std::string& file) {
 }  // namespace
 
 StepPhase next_phase(StepPhase phase, const std::string& label) {
-  const auto is_of = [&](std::string_view operation) { return label.rfind(operation, 0) == 0; };
-  if (is_of("cross_entropy/")) return StepPhase::backward;
-  // kernels/cuda/multi_tensor.h launches the norm's first kernel.
-  if (is_of("gradient_norm/") || label == "cuda/squares_kernel") return StepPhase::optimizer;
+  // The last norm's is the first kernel of the backward pass.
+  if (label.ends_with("_norm/backward_kernel")) return StepPhase::backward;
+  // kernels/cuda/multi_tensor.h launches the gradient norm's first kernel.
+  if (label.starts_with("gradient_norm/") || label == "cuda/squares_kernel")
+    return StepPhase::optimizer;
   return phase;
 }
 

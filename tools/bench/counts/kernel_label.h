@@ -18,9 +18,10 @@ template <>
 inline constexpr EnumNames<StepPhase> kEnumNames<StepPhase> = {
     "phase", {"forward", "backward", "optimizer"}};
 
-/// The phase of a launch of the kernel with this label, if the launch before was in `phase`. Forward
-/// ends where the loss's kernel is launched: the gradients of the head are computed with it and
-/// count as backward. The optimizer begins with the gradient norm.
+/// The phase of a launch of the kernel with this label, if the launch before was in `phase`. The phases
+/// are those that bench_step times. Forward includes the gradients of the head, which are computed with
+/// the loss (kernels/linear_cross_entropy), and ends where the last norm's backward pass is launched.
+/// The optimizer begins with the gradient norm.
 StepPhase next_phase(StepPhase phase, const std::string& label);
 
 }  // namespace tessera

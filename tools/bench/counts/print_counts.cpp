@@ -5,8 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tools/bench/counts/roofline.h"
-
 namespace tessera {
 namespace {
 
@@ -31,10 +29,18 @@ void print_kernels(const Entries& kernels) {
                number(kernel, "launches"), megabytes(kernel, "bytes", 1),
                megabytes(kernel, "sectors", 32), megabytes(kernel, "distinct", 32),
                1e-9 * number(kernel, "matrix_flops"));
-    for (const Gpu& gpu : gpus()) {
-      fmt::print("{:>10.1f}", number(kernel["roofline_us"], std::string(gpu.name)));
+    for (const auto& [gpu, time] : kernel["roofline_us"].items()) {
+      fmt::print("{:>10.1f}", time.get<double>());
     }
     fmt::print("\n");
+  }
+}
+
+void print_efficiencies(const Entries& efficiencies) {
+  for (const Entries& one : efficiencies) {
+    fmt::print("{:<10} {:.3f} of the FLOP/s, {:.2f} of the memory's rate: {}\n",
+               one["kind"].get<std::string>(), number(one, "of_flops"), number(one, "of_bytes"),
+               one["source"].get<std::string>());
   }
 }
 
@@ -78,9 +84,14 @@ void print_counts(const Entries& report) {
              report["model"].get<std::string>(), report["describes"].get<std::string>());
   print_kernels(report["kernels"]);
   print_layer(report["layer"]);
+  print_efficiencies(report["efficiencies"]);
   for (const auto& [gpu, sum] : report["sums"].items()) {
-    fmt::print("{:<5} roofline {:>9.2f} ms, expected {:>9.2f} ms, MFU implied {:.3f}\n", gpu,
-               number(sum, "roofline_ms"), number(sum, "expected_ms"), number(sum, "mfu"));
+    fmt::print(
+        "{:<5} roofline {:>9.2f} ms, expected {:>9.2f} ms, MFU implied {:.3f}, without the "
+        "optimizer "
+        "{:.3f}; with products at the burst rate {:.2f} ms, {:.3f}\n",
+        gpu, number(sum, "roofline_ms"), number(sum, "expected_ms"), number(sum, "mfu"),
+        number(sum, "mfu_without_optimizer"), number(sum, "burst_ms"), number(sum, "burst_mfu"));
   }
   for (const auto& [how, calls] : report["host_calls"].items()) print_host_calls(how, calls);
   if (report.contains("check")) print_check(report["check"]);

@@ -2,11 +2,12 @@
 //
 // A kernel's roofline time is the larger of its bytes over the memory's rate and its FLOPs over the
 // tensor cores'. Kernels do not reach either. The efficiency of a class of kernels is the rate that
-// published kernels of the class have reached; the sources are in roofline.cpp.
+// published kernels of the class have reached, and its source. Products have two rates: `burst`, alone on
+// a cool GPU, and `sustained`, in steps without a pause (tools/measure/sustained_rate.h).
 #pragma once
 
-#include <span>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
@@ -15,22 +16,29 @@ struct Gpu {
   std::string_view name;
   double flops_per_second;
   double bytes_per_second;
+  /// The sustained rate of products, and its source. 0 if it is unknown: then the burst rate is taken.
+  double sustained_flops_per_second = 0.0;
+  std::string_view sustained_source;
 };
 
-/// H200, H100, A100 and RTX 4090.
-std::span<const Gpu> gpus();
+/// H200, H100, A100 and RTX 4090. `h200_sustained`: FLOP/s that were measured since; 0: kH200SustainedRate.
+std::vector<Gpu> gpus(double h200_sustained = 0.0);
 
-/// Parts of the data sheet's rates.
+enum class ProductRate { burst, sustained };
+
+/// Parts of the data sheet's rates, and the kernel that reached them.
 struct Efficiency {
   std::string_view kind;
   double of_flops, of_bytes;
+  std::string_view source;
 };
 
 /// `kernel` is a label (kernel_label.h); `backward`: launched in the backward pass.
-Efficiency efficiency_of(std::string_view kernel, bool backward, double head_size);
+Efficiency efficiency_of(const Gpu& gpu, ProductRate rate, std::string_view kernel, bool backward,
+                         double head_size);
 
 /// Seconds.
 double roofline_time(const Gpu& gpu, double flops, double bytes,
-                     const Efficiency& efficiency = {"", 1.0, 1.0});
+                     const Efficiency& efficiency = {"", 1.0, 1.0, ""});
 
 }  // namespace tessera

@@ -1,11 +1,13 @@
 #include "tools/bench/counts/emulated/report.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
+#include <tuple>
 
 #include "tools/bench/counts/emulated/count_step.h"
 #include "tools/bench/counts/layer_bytes.h"
 #include "tools/bench/counts/processes.h"
-#include "tools/bench/counts/roofline.h"
 
 namespace tessera {
 namespace {
@@ -16,31 +18,40 @@ double roofline(const Gpu& gpu, const KernelWork& work) {
   return roofline_time(gpu, work["matrix_flops"], work.distinct_bytes());
 }
 
-double expected(const Gpu& gpu, StepPhase phase, const std::string& kernel, const KernelWork& work,
+Efficiency efficiency_in(const Gpu& gpu, ProductRate rate, const StepWork::key_type& key,
+                         const TransformerShape& shape) {
+  return efficiency_of(gpu, rate, key.second, key.first == StepPhase::backward,
+                       static_cast<double>(shape.head_size));
+}
+
+double expected(const Gpu& gpu, ProductRate rate, const StepWork::value_type& kernel,
                 const TransformerShape& shape) {
-  return roofline_time(
-      gpu, work["matrix_flops"], work.distinct_bytes(),
-      efficiency_of(kernel, phase == StepPhase::backward, static_cast<double>(shape.head_size)));
+  const auto& [key, work] = kernel;
+  return roofline_time(gpu, work["matrix_flops"], work.distinct_bytes(),
+                       efficiency_in(gpu, rate, key, shape));
 }
 
 /// Neither a library's work nor a product of our own. A layer's least bytes are without products.
 bool is_own(const std::string& kernel) {
   const bool is_library = kernel.find('/') == std::string::npos;
   return !is_library &&
-         efficiency_of(kernel, /*backward=*/false, /*head_size=*/0).kind != "product";
+         efficiency_of({}, ProductRate::burst, kernel, /*backward=*/false, /*head_size=*/0).kind !=
+             "product";
 }
 
 }  // namespace
 
-Entries kernel_entries(const StepWork& step, const TransformerShape& shape) {
+Entries kernel_entries(const StepWork& step, const TransformerShape& shape,
+                       const std::vector<Gpu>& gpus) {
   Entries entries = Entries::array();
-  for (const auto& [key, work] : step) {
+  for (const auto& kernel : step) {
+    const auto& [key, work] = kernel;
     Entries entry = {{"phase", enum_name(key.first)}, {"kernel", key.second}};
     for (const std::string& counter : step_counters()) entry[counter] = work[counter];
-    for (const Gpu& gpu : gpus()) {
+    for (const Gpu& gpu : gpus) {
       const std::string name(gpu.name);
       entry["roofline_us"][name] = 1e6 * roofline(gpu, work);
-      entry["expected_us"][name] = 1e6 * expected(gpu, key.first, key.second, work, shape);
+      entry["expected_us"][name] = 1e6 * expected(gpu, ProductRate::sustained, kernel, shape);
     }
     entries.push_back(entry);
   }
@@ -67,21 +78,42 @@ Entries layer_entries(const StepWork& layer, const ReducedModel& model) {
           {"least_bytes_backward", least.backward}};
 }
 
-Entries sum_entries(const StepWork& step, const ReducedModel& model) {
+Entries sum_entries(const StepWork& step, const ReducedModel& model, const std::vector<Gpu>& gpus) {
   const DataConfig& data = model.full().config.data;
   const double flops = training_flops(model.shape(), data.batch_size, data.sequence_length);
   Entries sums;
-  for (const Gpu& gpu : gpus()) {
-    double ideal = 0, likely = 0;
-    for (const auto& [key, work] : step) {
-      ideal += roofline(gpu, work);
-      likely += expected(gpu, key.first, key.second, work, model.shape());
+  for (const Gpu& gpu : gpus) {
+    double ideal = 0, likely = 0, burst = 0, optimizer = 0;
+    for (const auto& kernel : step) {
+      const double time = expected(gpu, ProductRate::sustained, kernel, model.shape());
+      ideal += roofline(gpu, kernel.second);
+      likely += time;
+      burst += expected(gpu, ProductRate::burst, kernel, model.shape());
+      if (kernel.first.first == StepPhase::optimizer) optimizer += time;
     }
-    sums[std::string(gpu.name)] = {{"roofline_ms", 1e3 * ideal},
-                                   {"expected_ms", 1e3 * likely},
-                                   {"mfu", flops / likely / gpu.flops_per_second}};
+    const auto mfu = [&](double time) { return flops / time / gpu.flops_per_second; };
+    sums[std::string(gpu.name)] = {
+        {"roofline_ms", 1e3 * ideal}, {"expected_ms", 1e3 * likely},
+        {"mfu", mfu(likely)},         {"mfu_without_optimizer", mfu(likely - optimizer)},
+        {"burst_ms", 1e3 * burst},    {"burst_mfu", mfu(burst)}};
   }
   return sums;
+}
+
+Entries efficiency_entries(const StepWork& step, const TransformerShape& shape, const Gpu& gpu) {
+  std::set<std::tuple<std::string_view, double, double, std::string_view>> kinds;
+  for (const auto& [key, work] : step) {
+    for (const ProductRate rate : {ProductRate::burst, ProductRate::sustained}) {
+      const auto [kind, of_flops, of_bytes, source] = efficiency_in(gpu, rate, key, shape);
+      kinds.emplace(kind, of_flops, of_bytes, source);
+    }
+  }
+  Entries entries = Entries::array();
+  for (const auto& [kind, of_flops, of_bytes, source] : kinds) {
+    entries.push_back(
+        {{"kind", kind}, {"of_flops", of_flops}, {"of_bytes", of_bytes}, {"source", source}});
+  }
+  return entries;
 }
 
 Entries host_call_entries(const ReducedModel& model) {
