@@ -14,41 +14,43 @@ namespace {
 /// Elements between two writes of the copy: p, 8 KB, is still in the first-level cache.
 constexpr std::int64_t kCopied = 1 << 11;
 
+/// Are p and the moments stored as they are?
+template <typename P, typename S>
+constexpr bool is_exact = std::is_same_v<P, float>&& std::is_same_v<S, float>;
+
 constexpr std::uint32_t kLargest = 0x7f7f0000u;  // the largest finite bf16, as the bits of an f32
 
 // Stores a value exactly in f32, and as one of its two neighbours in bf16: `chance` is 16 random
 // bits. Above the largest finite bf16 the upper neighbour would be infinity: such a value becomes the
-// lower one. Infinity stays exact, and NaN becomes quiet. Without branches, so that loops vectorize.
+// lower one. Infinity and NaN keep their upper halves: a NaN that arithmetic returns is quiet, which is a
+// bit of that half. Without branches, so that loops vectorize.
 void store_rounded(float& to, float value, std::uint32_t) {
   to = value;
 }
 void store_rounded(bfloat16& to, float value, std::uint32_t chance) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  const std::uint32_t added = magnitude < kLargest ? chance : 0;
-  const std::uint32_t quiet = magnitude > 0x7f800000u ? 0x40u : 0;
-  to.bits = static_cast<std::uint16_t>(((bits + added) >> 16) | quiet);
+  const std::uint32_t added = (bits & 0x7fffffffu) < kLargest ? chance : 0;
+  to.bits = static_cast<std::uint16_t>((bits + added) >> 16);
 }
 
-/// A pass over elements [begin, end). Element i takes words[i - begin] where p is rounded, and
-/// of_moments[i - begin] where m and v are.
+/// A pass over elements [begin, end). Where p or the moments are rounded, element i takes
+/// words[i - begin].
 //
 // Every multiply-add is written as fma. The compiler may contract the vector body and the scalar
 // tail of the loop differently; an element's bits would then depend on where its range begins.
 template <typename P, typename S, typename T>
 void update(P* __restrict__ p, S* __restrict__ m, S* __restrict__ v, const T* __restrict__ gradient,
             std::int64_t begin, std::int64_t end, const AdamWFactors& f,
-            const std::uint32_t* __restrict__ words, const std::uint32_t* __restrict__ of_moments) {
+            const std::uint32_t* __restrict__ words) {
   for (std::int64_t i = begin; i < end; ++i) {
-    const std::uint32_t word = std::is_same_v<P, float> ? 0 : words[i - begin];
-    const std::uint32_t of_both = std::is_same_v<S, float> ? 0 : of_moments[i - begin];
+    const std::uint32_t word = is_exact<P, S> ? 0 : words[i - begin];
     const float g = load(gradient[i]) * f.gradient_scale;
     const float new_m = std::fma(f.beta1, load(m[i]), f.beta1_rest * g);
     const float new_v = std::fma(f.beta2, load(v[i]), f.beta2_rest * (g * g));
     const float root = std::fma(std::sqrt(new_v), f.root_scale, f.epsilon);
     const float old = load(p[i]);
-    store_rounded(m[i], new_m, of_both >> 16);
-    store_rounded(v[i], new_v, of_both & 0xffffu);
+    store_rounded(m[i], new_m, word & 0xffffu);
+    store_rounded(v[i], new_v, word * kOfV >> 16);
     store_rounded(p[i], old - std::fma(f.step_size, new_m / root, f.decay * old), word >> 16);
   }
 }
@@ -58,17 +60,14 @@ void update(P* __restrict__ p, S* __restrict__ m, S* __restrict__ v, const T* __
 template <typename P, typename S, typename T>
 void update_at_random(const AdamWTensors& t, const AdamWFactors& f, std::int64_t first,
                       std::int64_t begin, std::int64_t end) {
-  std::uint32_t words[kWordsAtOnce], of_moments[kWordsAtOnce];
+  std::uint32_t words[kWordsAtOnce];
   for (first -= begin; begin < end;) {
     const auto index = static_cast<std::uint64_t>(first + begin);
-    const std::uint64_t block = index / kBlockWords, skipped = index % kBlockWords;
-    if constexpr (!std::is_same_v<P, float>) fill_words(words, t.rounding, block);
-    if constexpr (!std::is_same_v<S, float>) {
-      fill_words(of_moments, t.rounding, kMomentWords / kBlockWords + block);
-    }
+    const std::uint64_t skipped = index % kBlockWords;
+    fill_words<kRoundingRounds>(words, t.rounding, index / kBlockWords);
     const std::int64_t next = std::min(end, begin + kWordsAtOnce - static_cast<int>(skipped));
     update(t.p.data<P>(), t.m.data<S>(), t.v.data<S>(), t.gradient.data<T>(), begin, next, f,
-           words + skipped, of_moments + skipped);
+           words + skipped);
     begin = next;
   }
 }
@@ -78,9 +77,9 @@ void update(const AdamWTensors& t, AdamWFactors factors, std::int64_t begin, std
   if (!t.decay) factors.decay = 0.0f;
   visit_floating(t.gradient.dtype(), [&](auto type) {
     using T = decltype(type);
-    if constexpr (std::is_same_v<P, float> && std::is_same_v<S, float>) {
+    if constexpr (is_exact<P, S>) {
       update(t.p.data<P>(), t.m.data<S>(), t.v.data<S>(), t.gradient.data<T>(), begin, end, factors,
-             nullptr, nullptr);
+             nullptr);
     } else {
       t.elements.from(begin).for_each_run(
           end - begin, [&](std::int64_t first, std::int64_t offset, std::int64_t count) {

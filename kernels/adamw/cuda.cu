@@ -25,7 +25,7 @@ struct Words {
   explicit Words(const AdamWTensors&) {}
   Words() = default;
 
-  __device__ void draw(unsigned (&)[4], std::int64_t, std::uint64_t) const {}
+  __device__ void draw(unsigned (&)[4], std::int64_t) const {}
 };
 
 template <>
@@ -36,32 +36,31 @@ struct Words<true> {
   explicit Words(const AdamWTensors& t) : random(t.rounding), elements(t.elements) {}
   Words() = default;
 
-  // The words of elements i to i + 3, in the sequence that begins at `base`.
-  __device__ void draw(unsigned (&words)[4], std::int64_t i, std::uint64_t base) const {
+  // The words of elements i to i + 3.
+  __device__ void draw(unsigned (&words)[4], std::int64_t i) const {
     const std::int64_t at = elements.skip + i, begun = at < elements.run ? 0 : at / elements.run;
     const std::int64_t place = at - begun * elements.run;
-    const std::uint64_t index = base + elements.first + begun * elements.stride + place;
+    const std::uint64_t index = elements.first + begun * elements.stride + place;
     if (place + 3 < elements.run) return draw_neighbours(words, index);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {  // the run ends within the four
       const std::int64_t runs = (at + j) / elements.run;
-      words[j] =
-          word(base + elements.first + runs * elements.stride + (at + j - runs * elements.run));
+      words[j] = word(elements.first + runs * elements.stride + (at + j - runs * elements.run));
     }
   }
 
  private:
   __device__ unsigned word(std::uint64_t index) const {
-    const uint4 block = random.block(index / 4);
+    const uint4 block = random.block<kRoundingRounds>(index / 4);
     const unsigned place = index % 4;
     return place == 0 ? block.x : place == 1 ? block.y : place == 2 ? block.z : block.w;
   }
 
   // Words from `index` on, from one Philox block or two.
   __device__ void draw_neighbours(unsigned (&words)[4], std::uint64_t index) const {
-    const uint4 a = random.block(index / 4);
+    const uint4 a = random.block<kRoundingRounds>(index / 4);
     const unsigned skipped = index % 4;
-    const uint4 b = skipped == 0 ? a : random.block(index / 4 + 1);
+    const uint4 b = skipped == 0 ? a : random.block<kRoundingRounds>(index / 4 + 1);
     unsigned both[7] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z};
 #pragma unroll
     for (unsigned shift = 1; shift <= 2; ++shift) {
@@ -74,20 +73,18 @@ struct Words<true> {
   }
 };
 
-constexpr unsigned kLargest = 0x7f7f0000u;  // the largest finite bf16, as the bits of an f32
+constexpr float kLargest = 0x1.fep127f;  // of finite bf16
 
 // How a value is stored: exactly in f32, as a random neighbour in bf16. `chance` is 16 random bits.
 // Above the largest finite bf16 the upper neighbour would be infinity: such a value becomes the lower
-// one. Infinity stays exact, and NaN becomes quiet.
+// one. Infinity and NaN keep their upper halves: a NaN that arithmetic returns is quiet, which is a bit
+// of that half.
 __device__ inline void store_rounded(float& to, float value, unsigned) {
   to = value;
 }
 __device__ inline void store_rounded(bfloat16& to, float value, unsigned chance) {
-  const unsigned bits = __float_as_uint(value), magnitude = bits & 0x7fffffffu;
-  gpu::store(to, value);
-  if (magnitude < 0x7f800000u) {
-    to.bits = static_cast<std::uint16_t>((bits + (magnitude < kLargest ? chance : 0)) >> 16);
-  }
+  const unsigned added = fabsf(value) < kLargest ? chance : 0;
+  to.bits = static_cast<std::uint16_t>((__float_as_uint(value) + added) >> 16);
 }
 
 /// The copy of p in another dtype. Its dtype is known at run time only: a branch that all threads
@@ -145,15 +142,14 @@ struct Item {
 // The formula of cpu.cpp, operation by operation: fma, sqrt and division are correctly rounded on
 // both devices, so the bits are the same.
 template <typename P, typename S>
-__device__ void update(P& p, S& m, S& v, float gradient, unsigned word, unsigned of_moments,
-                       const AdamWFactors& f) {
+__device__ void update(P& p, S& m, S& v, float gradient, unsigned word, const AdamWFactors& f) {
   const float g = gradient * f.gradient_scale;
   const float new_m = fmaf(f.beta1, gpu::load(m), f.beta1_rest * g);
   const float new_v = fmaf(f.beta2, gpu::load(v), f.beta2_rest * (g * g));
   const float root = fmaf(sqrtf(new_v), f.root_scale, f.epsilon);
   const float old = gpu::load(p);
-  store_rounded(m, new_m, of_moments >> 16);
-  store_rounded(v, new_v, of_moments & 0xffffu);
+  store_rounded(m, new_m, word & 0xffffu);
+  store_rounded(v, new_v, word * kOfV >> 16);
   store_rounded(p, old - fmaf(f.step_size, new_m / root, f.decay * old), word >> 16);
 }
 
@@ -162,12 +158,11 @@ __device__ void update_quad(const Item<P, S, G>& t, std::int64_t i, const AdamWF
   auto p = gpu::Four<P>::load(t.p + i);
   auto m = gpu::Four<S>::load(t.m + i), v = gpu::Four<S>::load(t.v + i);
   const auto gradient = gpu::Quad<G>::load(t.gradient + i);
-  unsigned words[4] = {}, of_moments[4] = {};
-  if constexpr (sizeof(P) == 2) t.random.draw(words, i, 0);
-  if constexpr (sizeof(S) == 2) t.random.draw(of_moments, i, kMomentWords);
+  unsigned words[4] = {};
+  t.random.draw(words, i);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    update(p.values[j], m.values[j], v.values[j], gradient.values[j], words[j], of_moments[j], f);
+    update(p.values[j], m.values[j], v.values[j], gradient.values[j], words[j], f);
   }
   p.store(t.p + i);
   m.store(t.m + i);
@@ -177,11 +172,10 @@ __device__ void update_quad(const Item<P, S, G>& t, std::int64_t i, const AdamWF
 
 template <typename P, typename S, typename G>
 __device__ void update_one(const Item<P, S, G>& t, std::int64_t i, const AdamWFactors& f) {
-  unsigned words[4] = {}, of_moments[4] = {};
-  if constexpr (sizeof(P) == 2) t.random.draw(words, i, 0);
-  if constexpr (sizeof(S) == 2) t.random.draw(of_moments, i, kMomentWords);
+  unsigned words[4] = {};
+  t.random.draw(words, i);
   P p[1] = {t.p[i]};
-  update(p[0], t.m[i], t.v[i], gpu::load(t.gradient[i]), words[0], of_moments[0], f);
+  update(p[0], t.m[i], t.v[i], gpu::load(t.gradient[i]), words[0], f);
   t.p[i] = p[0];
   t.copy.write(p, i);
 }

@@ -12,11 +12,12 @@ inline constexpr std::int64_t kBlockWords = 4;
 /// Blocks and words that are computed together.
 inline constexpr std::int64_t kBlocksAtOnce = 64, kWordsAtOnce = kBlocksAtOnce * kBlockWords;
 
-/// words[i] = random.bits(4 * first_block + i) for i < kWordsAtOnce. The rounds are those of
-/// philox4x32 (runtime/random.h), each over all blocks: the compiler vectorizes this loop, and not
-/// one over calls of that function.
-inline void fill_words(std::uint32_t* __restrict__ words, const RandomStream& random,
-                       std::uint64_t first_block) {
+/// Words 4 i to 4 i + 3 are random.block<rounds>(first_block + i), for i < kBlocksAtOnce. The rounds are
+/// those of philox4x32 (runtime/random.h), each over all blocks: the compiler vectorizes this loop, and
+/// not one over calls of that function.
+template <int rounds = 10>
+void fill_words(std::uint32_t* __restrict__ words, const RandomStream& random,
+                std::uint64_t first_block) {
   std::uint32_t counter[kBlockWords][kBlocksAtOnce];
   for (std::int64_t i = 0; i < kBlocksAtOnce; ++i) {
     const std::uint64_t block = first_block + static_cast<std::uint64_t>(i);
@@ -27,7 +28,7 @@ inline void fill_words(std::uint32_t* __restrict__ words, const RandomStream& ra
   }
   auto key0 = static_cast<std::uint32_t>(random.seed());
   auto key1 = static_cast<std::uint32_t>(random.seed() >> 32);
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < rounds; ++round) {
 #pragma omp simd
     for (std::int64_t i = 0; i < kBlocksAtOnce; ++i) {
       const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0][i];

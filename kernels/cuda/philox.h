@@ -7,11 +7,12 @@
 
 namespace tessera::gpu {
 
-/// Ten rounds of Philox4x32 (Salmon et al. 2011). A 32x32-bit product with both halves is one
-/// instruction (IMAD.WIDE), so a round is four, and 128 bits cost about 40.
-__device__ inline uint4 philox4x32(uint4 c, uint2 k) {
+/// Philox4x32 (Salmon et al. 2011). A 32x32-bit product with both halves is one instruction
+/// (IMAD.WIDE), so a round is four, and two more for its keys.
+template <int rounds = 10>
+__device__ uint4 philox4x32(uint4 c, uint2 k) {
 #pragma unroll
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * c.x;
     const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * c.z;
     c = make_uint4(static_cast<unsigned>(b >> 32) ^ c.y ^ k.x, static_cast<unsigned>(b),
@@ -33,11 +34,12 @@ struct RandomWords {
     if (is_capturing()) slot = context().state<StepValues>().slot_of(random);
   }
 
+  template <int rounds = 10>
   __device__ uint4 block(std::uint64_t index) const {
     const uint2 name = slot != nullptr ? halves(*slot) : stream;
-    return philox4x32(make_uint4(static_cast<unsigned>(index), static_cast<unsigned>(index >> 32),
-                                 name.x, name.y),
-                      key);
+    return philox4x32<rounds>(make_uint4(static_cast<unsigned>(index),
+                                         static_cast<unsigned>(index >> 32), name.x, name.y),
+                              key);
   }
 
  private:

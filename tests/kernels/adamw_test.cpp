@@ -1,6 +1,7 @@
 #include "kernels/adamw/op.h"
 
 #include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -310,29 +311,149 @@ TEST_CASE("adamw: bf16 parameters keep exact values, infinity and NaN") {
     REQUIRE(std::isnan(p));  // devices differ in its bits
 }
 
+/// Is each a neighbour of the value in bf16, and the largest finite one where the value is above it?
+void require_neighbours(const Tensor& stored, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const bool is_exact = (bits & 0xffffu) == 0 || (bits & 0x7fffffffu) > 0x7f7f0000u;
+  for (const bfloat16 each : stored.to_vector<bfloat16>()) {
+    CAPTURE(value, each.bits);
+    REQUIRE((each.bits == bits >> 16 || (!is_exact && each.bits == (bits >> 16) + 1)));
+  }
+}
+
 TEST_CASE("adamw: a finite value is never rounded to infinity in bf16") {
   const test::Rank rank;
-  constexpr float kGap = 3.4e38f;  // above the largest finite bf16, and finite in f32
-  const double largest = 0x1.fep127;
-  const auto all_are = [](const Tensor& tensor, double value) {
-    for (const double each : to_doubles(tensor)) REQUIRE(each == value);
-  };
-  for (const float sign : {1.0f, -1.0f}) {
-    const AdamWTensors c = moving(500, sign * static_cast<float>(largest), "p");
-    update(c, {.learning_rate = sign * (largest - kGap), .epsilon = 0.0});
-    all_are(c.p, sign * largest);
-  }
-  const auto moments_of = [](float gradient, const AdamWSettings& settings) {
-    AdamWTensors c = {.p = Tensor::zeros({500}, DType::f32),
+  constexpr float kLargest = 0x1.fep127f, kBelow = 0x1.fcp127f;  // the last finite bf16
+  const float magnitudes[] = {kBelow,
+                              0x1.fdp127f,
+                              std::nextafter(kLargest, 0.0f),
+                              kLargest,
+                              std::nextafter(kLargest, INFINITY),
+                              0x1.ffp127f,
+                              std::numeric_limits<float>::max()};
+  // Without memory of the past, m is the gradient, v its square, and p moves by the learning rate.
+  const auto updated = [](float gradient, double learning_rate) {
+    AdamWTensors c = {.p = Tensor::zeros({500}, DType::bf16),
                       .m = Tensor::zeros({500}, DType::bf16),
                       .v = Tensor::zeros({500}, DType::bf16),
                       .gradient = Tensor::full({500}, DType::f32, gradient),
-                      .rounding = RandomStream(1, "moments")};
-    update(c, settings);
+                      .rounding = RandomStream(1, "largest")};
+    update(c, {.learning_rate = learning_rate, .beta1 = 0.0, .beta2 = 0.0, .epsilon = 0.0});
     return c;
   };
-  all_are(moments_of(kGap, {.beta1 = 0.0}).m, largest);
-  all_are(moments_of(std::sqrt(kGap), {.beta2 = 0.0}).v, largest);
+  for (const float magnitude : magnitudes) {
+    for (const float value : {magnitude, -magnitude}) {
+      require_neighbours(updated(1.0f, -value).p, value);
+      require_neighbours(updated(value, 0.0).m, value);
+    }
+    const float root = std::sqrt(magnitude);
+    require_neighbours(updated(root, 0.0).v, root * root);
+  }
+}
+
+/// The numbers of 16 bits that round an element with this word, as op.h has them.
+struct Chances {
+  explicit Chances(std::uint32_t word)
+      : of_p(word >> 16), of_m(word & 0xffffu), of_v(word * kOfV >> 16) {}
+  std::uint32_t of_p, of_m, of_v;
+};
+
+TEST_CASE("adamw: each element is rounded by three numbers from its word") {
+  const test::Rank rank;
+  constexpr std::int64_t kCount = 1003;
+  for (const std::int64_t first : {0, 5}) {
+    AdamWTensors exact = tensors_of(kCount), rounded = exact;
+    for (const auto tensor : {&AdamWTensors::p, &AdamWTensors::m, &AdamWTensors::v}) {
+      rounded.*tensor = converted(exact.*tensor, DType::bf16);
+      exact.*tensor = converted(rounded.*tensor, DType::f32);
+    }
+    rounded.rounding = RandomStream(8, "p", 2);
+    rounded.elements.first = first;
+    update(exact, kSettings);
+    update(rounded, kSettings);
+    const auto p = exact.p.to_vector<float>(), m = exact.m.to_vector<float>(),
+               v = exact.v.to_vector<float>();
+    const auto p16 = rounded.p.to_vector<bfloat16>(), m16 = rounded.m.to_vector<bfloat16>(),
+               v16 = rounded.v.to_vector<bfloat16>();
+    const auto up = [](float value, std::uint32_t chance) {
+      return (std::bit_cast<std::uint32_t>(value) + chance) >> 16;
+    };
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const std::uint64_t e = i + static_cast<std::uint64_t>(first);
+      const Chances chances(rounded.rounding.block<7>(e / 4)[e % 4]);
+      REQUIRE(p16[i].bits == up(p[i], chances.of_p));
+      REQUIRE(m16[i].bits == up(m[i], chances.of_m));
+      REQUIRE(v16[i].bits == up(v[i], chances.of_v));
+    }
+  }
+}
+
+/// Whether counts are those of a uniform distribution, up to six standard deviations of chi-squared.
+bool are_uniform(const std::vector<int>& counts) {
+  const double bins = static_cast<double>(counts.size());
+  double sum = 0.0, chi_squared = 0.0;
+  for (const int count : counts) sum += count;
+  for (const int count : counts) chi_squared += std::pow(count - sum / bins, 2) / (sum / bins);
+  return std::fabs(chi_squared - (bins - 1)) < 6 * std::sqrt(2 * (bins - 1));
+}
+
+TEST_CASE("adamw: the numbers that round an element are uniform and independent", "[cpu]") {
+  constexpr std::uint64_t kBlocks = 1 << 16;
+  // The upper and the lower bytes alone, and the upper four bits of p, m and v together.
+  std::vector<int> bytes[6], of_all(1 << 12);
+  for (auto& counts : bytes) counts.resize(256);
+  const RandomStream random(2, "uniform");
+  for (std::uint64_t block = 0; block < kBlocks; ++block) {
+    for (const std::uint32_t word : random.block<7>(block)) {
+      const Chances c(word);
+      ++of_all[(c.of_p >> 12) << 8 | (c.of_m >> 12) << 4 | c.of_v >> 12];
+      const std::uint32_t numbers[] = {c.of_p, c.of_m, c.of_v};
+      for (std::size_t i = 0; i < 3; ++i) {
+        ++bytes[2 * i][numbers[i] >> 8];
+        ++bytes[2 * i + 1][numbers[i] & 0xffu];
+      }
+    }
+  }
+  CHECK(are_uniform(of_all));
+  for (const auto& counts : bytes) CHECK(are_uniform(counts));
+}
+
+TEST_CASE("adamw: p, m and v of an element are rounded without bias and independently") {
+  const test::Rank rank;
+  constexpr std::int64_t kCount = 60'000;
+  // As above: from 1 with g = 3, m and v move by these parts of the gap above 1; p by one of that below.
+  for (const double part : {0.25, 0.5}) {
+    const double of_m = part, of_v = 1 - part, of_p = 0.6 - part / 2;
+    const AdamWTensors t = {
+        .p = Tensor::from(std::vector(kCount, bfloat16(1.0f)), {kCount}),
+        .m = Tensor::from(std::vector(kCount, bfloat16(1.0f)), {kCount}),
+        .v = Tensor::from(std::vector(kCount, bfloat16(1.0f)), {kCount}),
+        .gradient = Tensor::full({kCount}, DType::f32, 3.0),
+        .rounding = RandomStream(1, "all", static_cast<std::uint64_t>(4 * part))};
+    AdamWSettings settings = {
+        .beta1 = 1.0 - of_m / 256, .beta2 = 1.0 - of_v / 1024, .epsilon = 0.0};
+    const double m_hat = (1.0 + of_m / 128) / (of_m / 256);
+    const double v_hat = (1.0 + of_v / 128) / (of_v / 1024);
+    settings.learning_rate = of_p / 256 * std::sqrt(v_hat) / m_hat;
+    update(t, settings);
+    const Values p = to_doubles(t.p), m = to_doubles(t.m), v = to_doubles(t.v);
+    // Products of the deviations of some of the three from their means. Their sum has this variance.
+    for (int some = 1; some < 8; ++some) {
+      double sum = 0.0, variance = 1.0;
+      const auto deviation = [&](int bit, bool moved, double share) {
+        return (some & bit) == 0 ? 1.0 : (moved ? 1.0 : 0.0) - share;
+      };
+      for (std::size_t i = 0; i < kCount; ++i) {
+        sum += deviation(1, p[i] < 1.0, of_p) * deviation(2, m[i] > 1.0, of_m) *
+               deviation(4, v[i] > 1.0, of_v);
+      }
+      for (const auto& [bit, share] : {std::pair{1, of_p}, {2, of_m}, {4, of_v}}) {
+        if ((some & bit) != 0) variance *= share * (1.0 - share);
+      }
+      CAPTURE(part, some);
+      CHECK(std::fabs(sum) < 5 * std::sqrt(variance * kCount));
+    }
+  }
 }
 
 TEST_CASE("adamw: bf16 neighbours, parameters and steps draw independent bits") {

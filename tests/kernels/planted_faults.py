@@ -490,8 +490,8 @@ CPU_FAULTS = {
     },
     ("kernels/adamw/cpu.cpp", "kernels_adamw"): {
         "adamw: the CPU rounds a finite value to infinity": (
-            "magnitude < kLargest ? chance : 0",
-            "magnitude < 0x7f800000u ? chance : 0"),
+            "(bits & 0x7fffffffu) < kLargest ? chance : 0",
+            "(bits & 0x7fffffffu) < 0x7f800000u ? chance : 0"),
     },
     ("kernels/matmul/cpu/product.cpp", "kernels_linear_cpu"): {
         "a step changes sums that are not complete": (
@@ -970,17 +970,20 @@ FAULTS = {
     },
     ("kernels/adamw/cpu.cpp", "kernels_adamw"): {
         "m and v are rounded by the same bits": (
-            "of_both & 0xffffu",
-            "of_both >> 16"),
+            "new_v, word * kOfV >> 16",
+            "new_v, word & 0xffffu"),
+        "p and m are rounded by the same bits": (
+            "new_m, word & 0xffffu",
+            "new_m, word >> 16"),
         "moments in bf16 are rounded to nearest": (
-            "store_rounded(v[i], new_v, of_both & 0xffffu);",
-            "store_rounded(v[i], new_v, 0x7fffu + (of_both & 0u));"),
+            "store_rounded(v[i], new_v, word * kOfV >> 16);",
+            "store_rounded(v[i], new_v, 0x7fffu + (word & 0u));"),
         "a range that begins within a Philox block takes its first words": (
-            "words + skipped, of_moments + skipped);",
-            "words, of_moments);"),
-        "moments take the words of p": (
-            "kMomentWords / kBlockWords + block",
-            "block"),
+            "words + skipped);",
+            "words);"),
+        "words that round are of ten rounds": (
+            "fill_words<kRoundingRounds>(",
+            "fill_words<10>("),
         "a run of columns takes the words of its place in the part": (
             "update_at_random<P, S, T>(t, factors, first, begin",
             "update_at_random<P, S, T>(t, factors, t.elements.first + begin + offset, begin"),
@@ -992,8 +995,8 @@ FAULTS = {
     },
     ("kernels/adamw/cuda.cu", "kernels_adamw"): {
         "adamw: a GPU rounds a finite value to infinity": (
-            "(magnitude < kLargest ? chance : 0)",
-            "chance"),
+            "fabsf(value) < kLargest ? chance : 0",
+            "isfinite(value) ? chance : 0"),
         "weight decay goes through the moments": (
             "const float g = gradient * f.gradient_scale;",
             "const float g = fmaf(f.decay, gpu::load(p), gradient * f.gradient_scale);"),
@@ -1001,8 +1004,11 @@ FAULTS = {
             "if (place + 3 < elements.run)",
             "if (place < elements.run)"),
         "four neighbours are rounded by one random number": (
-            "gradient.values[j], words[j], of_moments[j], f);",
-            "gradient.values[j], words[0], of_moments[j], f);"),
+            "gradient.values[j], words[j], f);",
+            "gradient.values[j], words[0], f);"),
+        "v's bits are the lower half of the product": (
+            "word * kOfV >> 16",
+            "word * kOfV & 0xffffu"),
         "p moves by a rounded moment": (
             "new_m / root",
             "gpu::load(m) / root"),
@@ -1714,6 +1720,11 @@ FAULTS = {
         "a wait for products names a group that is under way": (
             "static_cast<int>(committed_ - in_flight) - 1, 0,",
             "static_cast<int>(committed_) - 1, 0,"),
+    },
+    ("kernels/adamw/op.h", "kernels_adamw"): {
+        "the bits of v are the sum of those of p and m": (
+            "kOfV = 0x9E3779B1u",
+            "kOfV = 0x00010001u"),
     },
     ("kernels/adamw/factors.h", "kernels_adamw"): {
         "the bias correction is a step late": (

@@ -50,10 +50,24 @@ TEST_CASE("Philox4x32-10 gives Random123's known answers") {
           PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
+// The same file, "philox4x32 7".
+TEST_CASE("Philox4x32-7 gives Random123's known answers") {
+  REQUIRE(philox4x32<7>({0, 0, 0, 0}, {0, 0}) ==
+          PhiloxCounter{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48});
+  REQUIRE(
+      philox4x32<7>({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}) ==
+      PhiloxCounter{0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662});
+  REQUIRE(
+      philox4x32<7>({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+      PhiloxCounter{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a});
+}
+
 TEST_CASE("a stream addresses Philox as documented") {
   const RandomStream random(0x299f31d0a4093822, 0x0370734413198a2e);
   REQUIRE(random.block(0x85a308d3243f6a88) ==
           PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+  REQUIRE(random.block<7>(0x85a308d3243f6a88) ==
+          PhiloxCounter{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a});
   for (std::uint64_t i = 0; i < 20; ++i) REQUIRE(random.bits(i) == random.block(i / 4)[i % 4]);
 }
 
