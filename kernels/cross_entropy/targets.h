@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Raises Error unless these are targets of so many rows (op.h), whatever their classes are.
+/// Raises Error unless these are targets of so many rows (op.h). Their classes are not checked.
 void check_targets(std::string_view op, const Targets& targets, std::int64_t rows);
 
 }  // namespace tessera

@@ -1685,9 +1685,9 @@ FAULTS = {
             "1.0 * experts_.part(size.experts)"),
     },
     ("tools/bench/counts/kernel_label.cpp", "counts"): {
-        "the loss counts as forward": (
-            'if (is_of("cross_entropy/")) return StepPhase::backward;',
-            'if (is_of("cross_entropy/")) return phase;'),
+        "the loss counts as backward": (
+            'if (label.ends_with("_norm/backward_kernel"))',
+            'if (label.ends_with("_norm/backward_kernel") || label.starts_with("cross_entropy/"))'),
     },
     ("tools/train/session.cpp", "train"): {
         "a rank stages the rows of rank 0": (

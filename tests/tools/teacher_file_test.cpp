@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kTopK = 2, kTokens = 3;
 
-/// Three tokens and a file of what a teacher says about them. The last record is empty.
+/// Three tokens and a teacher's file about them. The last record is empty.
 struct Written {
   test::TemporaryDirectory folder;
   TokenFile tokens;

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-/// What a teacher says behind a token.
+/// A teacher's answers to a token.
 using Answers = std::vector<std::pair<TokenId, float>>;
 
 /// Writes the teacher file of a token file, with the answers to token `i`.
