@@ -41,6 +41,11 @@ bool has_hopper() {
   return kHasSm90a && attributes().major == 9 && attributes().minor == 0;
 }
 
+bool has_fast_f64() {
+  const int major = attributes().major;
+  return attributes().minor == 0 && (major == 8 || major == 9 || major == 10);
+}
+
 std::size_t shared_memory_limit() {
   return static_cast<std::size_t>(attributes().shared_bytes);
 }

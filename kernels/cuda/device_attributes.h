@@ -8,6 +8,9 @@ namespace tessera::gpu {
 
 /// Does the device have Hopper's own instructions (architecture 9.0), and this build code for them?
 bool has_hopper();
+/// Does the device compute in f64 at half the rate of f32, as sm_80, sm_90 and sm_100 do? The others have
+/// 1/64 of it ("CUDA C++ Programming Guide", "Arithmetic Instructions").
+bool has_fast_f64();
 /// Bytes of shared memory that one block may use: 99 KiB on sm_86 and sm_89, 163 KiB on sm_80,
 /// 227 KiB on sm_90.
 std::size_t shared_memory_limit();

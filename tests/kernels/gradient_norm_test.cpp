@@ -121,6 +121,47 @@ TEST_CASE("gradient_norm: exact where magnitudes of all sizes are neighbours") {
   REQUIRE(sum_in(norm_of({f32_tensor(values)})) == expected_sum({x}));
 }
 
+TEST_CASE("gradient_norm: exact for every short length, at every alignment and any mix of sizes") {
+  const test::Rank rank;
+  const float largest = std::numeric_limits<float>::max();
+  const float smallest = std::numeric_limits<float>::denorm_min();
+  // Alone and together: subnormal and huge numbers, zeros, and both sides of 2^-19 and 2^-21 of the largest.
+  const std::vector<std::vector<float>> mixes = {
+      {smallest, 3 * smallest, -0x1p-126f, 0x1.fffffcp-127f},
+      {largest, -smallest, 0.0f, 0x1p-10f},
+      {0x1.fffffep0f, 0x1p-18f, 0x1.fffffep-19f, 0x1p-20f, 0x1.fffffep-21f, 0x1p-149f},
+      {0x1.fffffep-107f, 0x1p-107f, 0x1.fffffep-108f, 0x1p-126f, 0x1.8p-148f},
+      {0.0f, -0.0f, 0x1p-60f, 0.0f}};
+  for (std::size_t mix = 0; mix < mixes.size(); ++mix) {
+    std::vector<float> values(70 + 8192);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = mixes[mix][(i * i + i / 7) % mixes[mix].size()];
+    }
+    const Tensor all = f32_tensor(values);
+    std::vector<Tensor> parts = {all};
+    for (std::int64_t count = 0; count <= 65; ++count) {
+      parts.push_back(all.slice(count % 4, count % 4 + count));
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      CAPTURE(mix, i);
+      REQUIRE(sum_in(norm_of({parts[i]})) == expected_sum({parts[i]}));
+    }
+    REQUIRE(sum_in(norm_of(parts)) == expected_sum(parts));
+  }
+}
+
+TEST_CASE("gradient_norm: one small number among thousands of large ones is not lost") {
+  const test::Rank rank;
+  for (const std::size_t place : {0, 37, 1023, 8191}) {
+    for (const float small : {0x1.fffffep-20f, 0x1.fffffep-60f}) {
+      std::vector<float> values(8192, 0x1.fffffep0f);
+      values[place] = small;
+      const Tensor x = f32_tensor(values);
+      REQUIRE(sum_in(norm_of({x})) == expected_sum({x}));
+    }
+  }
+}
+
 TEST_CASE("gradient_norm: more tensors than a launch takes, in any order") {
   const test::Rank rank;
   std::vector<Tensor> tensors;

@@ -493,6 +493,11 @@ CPU_FAULTS = {
             "(bits & 0x7fffffffu) < kLargest ? chance : 0",
             "(bits & 0x7fffffffu) < 0x7f800000u ? chance : 0"),
     },
+    ("kernels/adamw/op.h", "kernels_adamw"): {
+        "the bits of v are the sum of those of p and m": (
+            "kOfV = 0x9E3779B1u",
+            "kOfV = 0x00010001u"),
+    },
     ("kernels/matmul/cpu/product.cpp", "kernels_linear_cpu"): {
         "a step changes sums that are not complete": (
             "const bool ends = slab.depth_begin + slab.depth >= p.K;",
@@ -1334,18 +1339,37 @@ FAULTS = {
         "a shuffle of half a warp": (
             "max(value, __shfl_xor_sync(gpu::kFullWarp, value, distance))",
             "max(value, __shfl_xor_sync(0xffffu, value, distance))"),
+        "numbers far below the warp's largest are left out": (
+            "    if (!squares.add(words, x)) return;\n",
+            "    squares.add(words, x);\n    return;\n"),
+        "a total that is not set to zero": (
+            "  words.zero();\n",
+            ""),
+    },
+    ("kernels/gradient_norm/f64_squares.h", "kernels_gradient_norm"): {
+        "the window of f64 is a bit too wide": (
+            "top_ - 18u",
+            "top_ - 20u"),
+        "the lower parts of squares are lost on a GPU": (
+            "rests += fma(value, value, sum - next);",
+            "rests += 0.0 * fma(value, value, sum - next);"),
+        "elements that wait are added, too": (
+            "some_wait && is_too_small(x[k]) ? 0.0f : x[k]",
+            "x[k]"),
+        "only the first lane's small elements wait": (
+            "__any_sync(gpu::kFullWarp, is_too_small(smallest))",
+            "__shfl_sync(gpu::kFullWarp, is_too_small(smallest), 0)"),
+        "sums of subnormal numbers are counted below the first word": (
+            "top_ = max(largest >> 23, kLowest);",
+            "top_ = max(largest >> 23, 1);"),
+    },
+    ("kernels/gradient_norm/integer_squares.h", "kernels_gradient_norm --architecture=89"): {
         "a mixed product is counted once": (
             "shifted(high_low, 23)",
             "shifted(high_low, 22)"),
         "the scale of denormal numbers is infinite": (
-            "top = max(largest >> 23, kLowest);",
-            "top = largest >> 23;"),
-        "numbers far below the warp's largest are left out": (
-            "    if (!add_squares(words, x, range)) return;\n",
-            "    add_squares(words, x, range);\n    return;\n"),
-        "a total that is not set to zero": (
-            "  words.zero();\n",
-            ""),
+            "top_ = max(largest >> 23, kLowest);",
+            "top_ = largest >> 23;"),
     },
     ("kernels/tree_reduce/cuda.cu", "kernels_tree_reduce"): {
         "elements before the window are written": (
@@ -1720,11 +1744,6 @@ FAULTS = {
         "a wait for products names a group that is under way": (
             "static_cast<int>(committed_ - in_flight) - 1, 0,",
             "static_cast<int>(committed_) - 1, 0,"),
-    },
-    ("kernels/adamw/op.h", "kernels_adamw"): {
-        "the bits of v are the sum of those of p and m": (
-            "kOfV = 0x9E3779B1u",
-            "kOfV = 0x00010001u"),
     },
     ("kernels/adamw/factors.h", "kernels_adamw"): {
         "the bias correction is a step late": (
