@@ -8,7 +8,7 @@ namespace tessera {
 
 Quartiles quartiles(std::vector<double> values) {
   check(!values.empty(), "quartiles need at least one value");
-  std::ranges::sort(values);
+  std::sort(values.begin(), values.end());
   const std::size_t count = values.size();
   return {values[count / 4], values[count / 2], values[3 * count / 4]};
 }
