@@ -152,28 +152,19 @@ dim3 threads_for(std::int64_t classes) {
       static_cast<unsigned>(std::min<std::int64_t>(kMostThreads, (vectors + 31) / 32 * 32)));
 }
 
-/// Bytes of shared memory for the targets' logits.
-std::size_t bytes_of_targets(const Targets& targets) {
-  return static_cast<std::size_t>(targets.each()) * sizeof(float);
-}
-
 CheckedTargets targets_of(const Targets& targets, std::int64_t classes, std::int64_t first,
                           int ignore_index) {
   const FaultSlot fault =
       fault_slot(current_stream(),
                  "cross_entropy: the target at position {} is neither a class nor ignore_index");
-  return {{targets.classes.data<std::int32_t>(),
-           targets.weights.defined() ? targets.weights.data<float>() : nullptr,
-           static_cast<int>(targets.each()), ignore_index, 0, classes},
-          first,
-          fault};
+  return {gpu::targets_of_rows(targets, ignore_index, 0, classes), first, fault};
 }
 
 template <typename T>
 void forward(Out losses, float* logsumexp, const LogitRows& rows) {
   const auto count = static_cast<unsigned>(rows.targets.rows());
   gpu::launch(forward_kernel<T>, dim3(count), threads_for<T>(rows.classes),
-              bytes_of_targets(rows.targets), gpu::stream(), losses.data<float>(), logsumexp,
+              gpu::bytes_of_targets(rows.targets), gpu::stream(), losses.data<float>(), logsumexp,
               rows.logits.data<T>(), rows.logits.size(1),
               targets_of(rows.targets, rows.classes, rows.first, rows.ignore_index));
 }
@@ -198,7 +189,7 @@ void cross_entropy_backward(Out dlogits, const Tensor& dloss, const Tensor& logi
   gpu::visit(logits.dtype(), [&](auto type) {
     using T = decltype(type);
     gpu::launch(backward_kernel<T>, dim3(static_cast<unsigned>(logits.size(0))),
-                threads_for<T>(classes), bytes_of_targets(targets), gpu::stream(),
+                threads_for<T>(classes), gpu::bytes_of_targets(targets), gpu::stream(),
                 dlogits.data<T>(), dloss.data<float>(), logits.data<T>(), logsumexp.data<float>(),
                 apart % 16 == 0, targets_of(targets, classes, 0, ignore_index));
   });
@@ -214,7 +205,7 @@ void losses_and_gradients_of_rows(Out losses, const LogitRows& rows, const StepV
   gpu::visit(rows.logits.dtype(), [&](auto type) {
     using T = decltype(type);
     const std::int64_t vectors = rows.classes / gpu::Vector<T>::kSize;
-    const std::size_t of_targets = bytes_of_targets(rows.targets);
+    const std::size_t of_targets = gpu::bytes_of_targets(rows.targets);
     const auto most = (kMostKept - static_cast<std::int64_t>(of_targets)) / 16;
     const auto kept = static_cast<unsigned>(std::clamp<std::int64_t>(vectors, 1, most));
     gpu::launch(loss_and_gradient_kernel<T>, dim3(static_cast<unsigned>(rows.targets.rows())),

@@ -1,6 +1,7 @@
 // Device code for one row of logits, which the threads of a block share.
 #pragma once
 
+#include "kernels/cross_entropy/op.h"
 #include "kernels/cuda/numeric.h"
 #include "kernels/cuda/reduce.h"
 
@@ -210,6 +211,22 @@ struct TargetsOfRows {
             columns};
   }
 };
+
+/// `targets` for columns [0, columns), which begin with class `first_class`.
+inline TargetsOfRows targets_of_rows(const Targets& targets, int ignore_index,
+                                     std::int64_t first_class, std::int64_t columns) {
+  return {targets.classes.data<std::int32_t>(),
+          targets.weights.defined() ? targets.weights.data<float>() : nullptr,
+          static_cast<int>(targets.each()),
+          ignore_index,
+          first_class,
+          columns};
+}
+
+/// Bytes of shared memory for the logits of a row's targets.
+inline std::size_t bytes_of_targets(const Targets& targets) {
+  return static_cast<std::size_t>(targets.each()) * sizeof(float);
+}
 
 template <typename T>
 __device__ void zero_row(T* row, const RowParts<T>& parts) {

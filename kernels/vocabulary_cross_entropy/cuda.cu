@@ -134,26 +134,12 @@ Row* rows_of(const Tensor& statistics) {
   return reinterpret_cast<Row*>(statistics.data<float>());
 }
 
-gpu::TargetsOfRows targets_of_rows(const Targets& targets, std::int64_t first_class,
-                                   std::int64_t columns, int ignore_index) {
-  return {targets.classes.data<std::int32_t>(),
-          targets.weights.defined() ? targets.weights.data<float>() : nullptr,
-          static_cast<int>(targets.each()),
-          ignore_index,
-          first_class,
-          columns};
-}
-
-std::size_t bytes_of_targets(const Targets& targets) {
-  return static_cast<std::size_t>(targets.each()) * sizeof(float);
-}
-
 CheckedTargets targets_of(const Targets& targets, std::int64_t first_class, std::int64_t columns,
                           int ignore_index) {
   const FaultSlot fault = fault_slot(
       current_stream(),
       "vocabulary_cross_entropy: the target at position {} is neither a class nor ignore_index");
-  return {targets_of_rows(targets, first_class, columns, ignore_index), fault};
+  return {gpu::targets_of_rows(targets, ignore_index, first_class, columns), fault};
 }
 
 /// At least a warp, at most one thread per element. A function of the part alone.
@@ -177,7 +163,7 @@ void vocabulary_statistics(Out statistics, const Tensor& logits, const Targets& 
   const dim3 blocks(static_cast<unsigned>(logits.size(0)), static_cast<unsigned>(parts));
   gpu::visit(logits.dtype(), [&](auto type) {
     using T = decltype(type);
-    gpu::launch(statistics_kernel<T>, blocks, threads_for(classes), bytes_of_targets(targets),
+    gpu::launch(statistics_kernel<T>, blocks, threads_for(classes), gpu::bytes_of_targets(targets),
                 gpu::stream(), rows_of(statistics), logits.data<T>(), classes,
                 targets_of(targets, first_class, classes, ignore_index));
   });
@@ -203,7 +189,7 @@ void vocabulary_loss(Out loss, const Tensor& combined, const Targets& targets, d
   if (rows > 0) {
     gpu::launch(losses_kernel, dim3(gpu::blocks_for(rows, gpu::kThreads, INT32_MAX)),
                 dim3(gpu::kThreads), 0, gpu::stream(), losses.data<float>(), rows_of(combined),
-                rows, targets_of_rows(targets, 0, 0, ignore_index));
+                rows, gpu::targets_of_rows(targets, ignore_index, 0, 0));
   }
   if (by_rows) return tessera::scale(loss, loss, loss_scale);
   scaled_sum(loss, losses, loss_factor(loss_scale));
@@ -218,7 +204,7 @@ void vocabulary_gradient(Out dlogits, const Tensor& logits, const Tensor& combin
                      reinterpret_cast<std::uintptr_t>(logits.raw());
   const auto run = [&](auto* kernel, auto* to, auto* from, bool vectorized) {
     gpu::launch(kernel, dim3(static_cast<unsigned>(logits.size(0))), threads_for(classes),
-                bytes_of_targets(targets), gpu::stream(), to, from, rows_of(combined), classes,
+                gpu::bytes_of_targets(targets), gpu::stream(), to, from, rows_of(combined), classes,
                 vectorized, loss_factor(loss_scale),
                 factors.defined() ? factors.data<float>() : nullptr,
                 targets_of(targets, first_class, classes, ignore_index));

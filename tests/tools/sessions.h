@@ -80,8 +80,8 @@ inline BatchSource with_teacher(const BatchSource& source, const Distillation& d
     const auto places = static_cast<std::size_t>(distillation.top_k), each = 1 + places;
     std::vector<std::int32_t> classes(targets.size() * each);
     std::vector<float> weights(classes.size());
+    const auto length = static_cast<std::size_t>(batch.targets.size(1));
     for (std::size_t i = 0; i < targets.size(); ++i) {
-      const auto length = static_cast<std::size_t>(batch.targets.size(1));
       const RandomStream random(4, "teacher", static_cast<std::uint64_t>(step),
                                 static_cast<std::uint64_t>(first) * length + i);
       const std::size_t used = random.below(0, each);

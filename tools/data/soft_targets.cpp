@@ -1,7 +1,6 @@
 #include "tools/data/soft_targets.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/cross_entropy/op.h"
 #include "runtime/elementary.h"
@@ -18,9 +17,8 @@ void write_soft_target(const SoftTarget& target, std::int32_t next_token, double
   const auto value = [&](std::size_t k) {
     return static_cast<double>(static_cast<float>(log_probabilities[k]));
   };
-  double greatest = -std::numeric_limits<double>::infinity();
-  for (std::size_t k = 0; k < used; ++k) greatest = std::max(greatest, value(k));
-  const auto probability = [&](std::size_t k) { return exponential(value(k) - greatest); };
+  // Relative to the first, which is the greatest.
+  const auto probability = [&](std::size_t k) { return exponential(value(k) - value(0)); };
   double sum = 0.0;
   for (std::size_t k = 0; k < used; ++k) sum += probability(k);
   double of_next = used == 0 ? 1.0 : 1.0 - weight;

@@ -30,9 +30,10 @@ struct SoftTarget {
   std::span<float> weights;
 };
 
-/// Column 0 has the next token. An id of the teacher that equals it adds its weight there. Empty columns are
-/// kIgnoreIndex with weight 0. A next token that is kIgnoreIndex leaves all columns empty, and a record without
-/// ids gives the next token the weight 1. `weight` is w, 0 to 1.
+/// The ids and log-probabilities are a record's, in falling order. Column 0 has the next token. An id of the
+/// teacher that equals it adds its weight there. Empty columns are kIgnoreIndex with weight 0. A next token that
+/// is kIgnoreIndex leaves all columns empty, and a record without ids gives the next token the weight 1.
+/// `weight` is w, 0 to 1.
 void write_soft_target(const SoftTarget& target, std::int32_t next_token, double weight,
                        std::span<const TokenId> ids, std::span<const float16> log_probabilities);
 

@@ -34,8 +34,8 @@ struct LaunchOptions {
 /// The first SIGINT, SIGTERM or SIGUSR1 asks all ranks to stop after their step, with a checkpoint. A second
 /// SIGINT or SIGTERM ends them at once. No process stays behind, also if this one is killed.
 ///
-/// Raises Error if the configuration does not suit the ranks, or if mpirun is needed
-/// and missing.
+/// Raises Error if the configuration does not suit the ranks, or if mpirun is needed and
+/// missing.
 int launch(const LaunchOptions& options);
 
 /// The ranks of `--ranks auto`: the GPUs of this machine. Raises Error if there are none.

@@ -16,8 +16,7 @@ struct SustainedRate {
 
 inline constexpr SustainedRate kH200SustainedRate = {
     636e12,
-    "computed, not measured: the FLOPs of products over the time of a step without all else: gpt2 "
-    "636, "
-    "llama3.2-1b 642, llama3-8b 631 TFLOP/s (docs/gpu_results.md)"};
+    "computed, not measured: the FLOPs of products over the time of a step without all else: "
+    "gpt2 636, llama3.2-1b 642, llama3-8b 631 TFLOP/s (docs/gpu_results.md)"};
 
 }  // namespace tessera

@@ -14,6 +14,8 @@
 // The loss is the sum over targets divided by the number of valid targets in the whole batch, of all
 // micro-batches and ranks. So a rank with fewer valid targets counts for less. The loss of pairs
 // (train.objective) is likewise their sum divided by the number of pairs in the whole batch.
+//
+// Passes without gradients are in session_evaluation.cpp.
 #pragma once
 
 #include <cstdint>

@@ -87,9 +87,8 @@ void print_counts(const Entries& report) {
   print_efficiencies(report["efficiencies"]);
   for (const auto& [gpu, sum] : report["sums"].items()) {
     fmt::print(
-        "{:<5} roofline {:>9.2f} ms, expected {:>9.2f} ms, MFU implied {:.3f}, without the "
-        "optimizer "
-        "{:.3f}; with products at the burst rate {:.2f} ms, {:.3f}\n",
+        "{:<5} roofline {:>9.2f} ms, expected {:>9.2f} ms, MFU implied {:.3f}, "
+        "without the optimizer {:.3f}; with products at the burst rate {:.2f} ms, {:.3f}\n",
         gpu, number(sum, "roofline_ms"), number(sum, "expected_ms"), number(sum, "mfu"),
         number(sum, "mfu_without_optimizer"), number(sum, "burst_ms"), number(sum, "burst_mfu"));
   }
