@@ -147,9 +147,14 @@ bool suits_epilogue(const GemmMatrices& at) {
   return alignment_of(at.bias) == kFullAlignment && alignment_of(at.aux) == kFullAlignment;
 }
 
+struct HeldMultiprocessors {
+  int count = 0;
+};
+
 auto key_of(const Gemm& g, const Alignments& alignments) {
   return std::tuple(g.M, g.N, g.K, g.transpose_a, g.transpose_b, g.accumulate, g.in, g.out,
-                    g.a_stride, g.b_stride, g.c_stride, g.batch, g.epilogue, alignments);
+                    g.a_stride, g.b_stride, g.c_stride, g.batch, g.epilogue, alignments,
+                    held_multiprocessors());
 }
 
 bool rounds_to_tf32(const Gemm& g) {
@@ -159,11 +164,15 @@ bool rounds_to_tf32(const Gemm& g) {
 /// The kind of product as text: "bf16 [1024, 3072] = bf16 [1024, 768] [768, 3072]^T, bias_gelu, ...".
 std::string text_of(const Gemm& g, const Alignments& alignments) {
   return fmt::format(
-      "{} [{}, {}] {} {}{} [{}, {}]{} [{}, {}]{}, strides {} {} {}, batch {}, {}, aligned {} {} {}",
+      "{} [{}, {}] {} {}{} [{}, {}]{} [{}, {}]{}, strides {} {} {}, batch {}, {}, aligned {} {} "
+      "{}{}",
       name_of(g.out), g.M, g.N, g.accumulate ? "+=" : "=", name_of(g.in),
       rounds_to_tf32(g) ? " (tf32)" : "", g.M, g.K, g.transpose_a ? "^T" : "", g.K, g.N,
       g.transpose_b ? "^T" : "", g.a_stride, g.b_stride, g.c_stride, g.batch, enum_name(g.epilogue),
-      alignments.a, alignments.b, alignments.c);
+      alignments.a, alignments.b, alignments.c,
+      held_multiprocessors() == 0
+          ? ""
+          : fmt::format(", {} multiprocessors held", held_multiprocessors()));
 }
 
 // ---- One kind of product, ready to be run
@@ -192,6 +201,10 @@ struct Problem {
     if (g.epilogue == Epilogue::bias_gelu || g.epilogue == Epilogue::gelu_backward) {
       set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.N);
     }
+    if (held_multiprocessors() == 0) return;
+    const int all = device_properties(context().device().index).multiprocessors;
+    set(description, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+        std::int32_t{std::max(1, all - held_multiprocessors())});
   }
 
   void point_to(const GemmMatrices& at) const {
@@ -397,6 +410,10 @@ Algorithm Library::fastest(const Problem& problem, const std::vector<Algorithm>&
 }
 
 }  // namespace
+
+int& held_multiprocessors() {
+  return context().state<HeldMultiprocessors>().count;
+}
 
 MeasuredAlgorithms measured_algorithms() {
   return context().state<Library>().measured();

@@ -62,6 +62,10 @@ struct GemmMatrices {
   const void* addend = nullptr;
 };
 
+/// Multiprocessors that NCCL's kernels may hold while products of the calling thread's rank run. cuBLASLt
+/// is told the number of the others, and chooses its algorithms for them. 0: products have the whole GPU.
+int& held_multiprocessors();
+
 /// Queues the product on the current stream. False, and nothing is queued, if the library has no
 /// algorithm for it: a caller that asked for an epilogue can then take several steps.
 bool try_gemm(const Gemm& gemm, const GemmMatrices& at);

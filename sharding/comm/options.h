@@ -24,6 +24,10 @@ template <>
 inline constexpr EnumNames<CheckCollectives> kEnumNames<CheckCollectives> = {
     "check of collectives", {"first_steps", "always"}};
 
+/// The default of WorldOptions::nccl_ctas: as many as NCCL takes by itself for NVLink SHARP on Hopper
+/// (NVLS_NCHANNELS_SM90 in its transport/nvls.cc).
+inline constexpr int kNcclCtas = 16;
+
 struct WorldOptions {
   /// 0: the launcher's number of ranks, or 1 without a launcher. Under a launcher any other number
   /// than the launcher's raises Error.
@@ -44,6 +48,9 @@ struct WorldOptions {
   /// NCCL too forms sums in the tree of kernels/tree_reduce/op.h. The others always do.
   bool deterministic = false;
   CheckCollectives check_collectives = CheckCollectives::first_steps;
+  /// Thread blocks (CTAs) of a collective of NCCL at most. Each holds a multiprocessor, and products are
+  /// told the number of the others. Each has a channel with buffers (plan/nccl_memory.h).
+  int nccl_ctas = kNcclCtas;
   /// 0: ranks on one machine form a node. Otherwise, for tests, this many consecutive ranks do.
   int ranks_per_node = 0;
 };

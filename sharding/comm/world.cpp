@@ -76,8 +76,10 @@ Body with_nccl([[maybe_unused]] const WorldOptions& options, const Body& body) {
 #ifdef TESSERA_NCCL
   return [body, nccl = NcclOptions{.deterministic = options.deterministic,
                                    .deadline = options.deadline,
-                                   .check_collectives = options.check_collectives}](
-             Communicator& control) { run_with_nccl(control, nccl, body); };
+                                   .check_collectives = options.check_collectives,
+                                   .ctas = options.nccl_ctas}](Communicator& control) {
+    run_with_nccl(control, nccl, body);
+  };
 #else
   return body;  // not reached: see check_kind
 #endif

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "kernels/cuda/gemm.h"
 #include "kernels/matmul/measured.h"
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/options.h"
@@ -44,6 +45,27 @@ Product product(AlgorithmChoice choice, const MeasuredAlgorithms* known = nullpt
 }
 
 }  // namespace
+
+TEST_CASE("products are planned again when NCCL may hold multiprocessors") {
+  const std::vector<float> for_all = product(AlgorithmChoice::suggested).values;
+  const test::Rank rank;
+  CHECK(values_of_product() == for_all);
+  cuda::held_multiprocessors() = 1;  // of four: the library suggests another algorithm for three
+  CHECK(values_of_product() != for_all);
+  cuda::held_multiprocessors() = 16;
+  CHECK_NOTHROW(values_of_product());  // for one
+  cuda::held_multiprocessors() = 0;
+  CHECK(values_of_product() == for_all);
+}
+
+TEST_CASE("a measured choice is one for the multiprocessors that were free") {
+  const test::Rank rank;
+  matmul_options().choice = AlgorithmChoice::measured;
+  values_of_product();
+  cuda::held_multiprocessors() = 1;
+  values_of_product();
+  CHECK(measured_algorithms().choices.size() == 2);
+}
 
 TEST_CASE("a rank takes the fastest algorithm, and another rank can be given its choice") {
   using enum AlgorithmChoice;

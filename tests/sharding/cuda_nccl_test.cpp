@@ -314,6 +314,14 @@ class Rescue {
   std::thread thread_;
 };
 
+/// Splits the world in two halves, and each in two again.
+std::vector<std::unique_ptr<Communicator>> split_twice(Communicator& world) {
+  std::vector<std::unique_ptr<Communicator>> groups;
+  groups.push_back(world.split(world.rank() / 2));
+  groups.push_back(groups.back()->split(groups.back()->rank()));
+  return groups;
+}
+
 /// Reads the sum of an all_reduce on the host, and asks whether it may be trusted. `meanwhile` runs
 /// when the all_reduce has been queued.
 void read_a_sum(
@@ -341,6 +349,48 @@ TEST_CASE("nccl: a call that never ends on the GPU is named when the deadline ha
                     Catch::Matches("rank [01]: call 0, all_reduce of 16 bytes in 1 tensor, for "
                                    "h.0, was queued 300 ms ago and has not ended on the GPU.*") &&
                         Catch::Contains("sharding.timeout"));
+}
+
+TEST_CASE("nccl: one communicator is connected, and the others share its channels and buffers") {
+  const std::uint64_t before = emulation::nccl_resources();
+  run(4, kDeterministic, [](Communicator& world) { split_twice(world); });
+  CHECK(emulation::nccl_resources() - before == 4);  // one on each rank
+}
+
+TEST_CASE("nccl: a split waits for the calls before it, of any stream") {
+  const auto body = [](Communicator& world) {
+    const Tensor x = tensor_of(world.rank(), 4);
+    compute().synchronize();
+    world.all_reduce({x}, context().side_stream("side"));
+    world.split(0)->barrier(compute());
+  };
+  test::for_every_progress(2, [&] { CHECK_NOTHROW(run(2, kDeterministic, body)); });
+}
+
+TEST_CASE("nccl: an abort ends the calls of a communicator that was split off") {
+  const emulation::NcclFaultsGuard guard({});
+  const auto body = [](Communicator& world) {
+    const auto half = world.split(0);
+    emulation::set_nccl_faults({.never_ends = true});
+    read_a_sum(*half, [](Communicator& group) {
+      if (group.rank() == 1) group.abort("the disk is full");
+    });
+  };
+  CHECK_THROWS_WITH(run(2, kDeterministic, body), Catch::Contains("the disk is full"));
+}
+
+TEST_CASE("nccl: ranks that never split end the run when the deadline has passed") {
+  test::TestClock clock;
+  std::atomic<int> here = 0;
+  const emulation::NcclFaultsGuard guard({});
+  const auto body = [&](Communicator& world) {
+    if (++here == world.size()) emulation::set_nccl_faults({.never_queued = true});
+    test::wait_for("calls are queued no more", [&] { return here == world.size(); });
+    clock.tick();
+    world.split(0);
+  };
+  CHECK_THROWS_WITH(run(2, {.deadline = {kShort, clock}}, body),
+                    Catch::Contains("waited 300 ms in splitting a communicator for other ranks"));
 }
 
 TEST_CASE("nccl: calls that have ended do not count as overdue, however long the run takes") {
@@ -424,8 +474,8 @@ TEST_CASE("nccl: an error that NCCL reports later, of a broken link, ends the ca
 
 TEST_CASE("nccl: an exception between two calls of a group leaves no group open") {
   test::on_ranks(1, [](Communicator& world) {
-    NcclJob job(world, test::kSafetyLimit);
-    const ncclComm_t comm = job.connect(world);
+    NcclJob job(world, test::kSafetyLimit, kNcclCtas);
+    const ncclComm_t comm = job.connect();
     const auto describe = [] { return std::string("a call"); };
     CHECK_THROWS_WITH(
         job.queue(comm, describe, [](const NcclJob::Take&) { throw Error("out of memory"); }),

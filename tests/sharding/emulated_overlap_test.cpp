@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "kernels/grouped_matmul/op.h"
+#include "kernels/matmul/op.h"
 #include "runtime/emulation/device/emulator.h"
 #include "runtime/emulation/device/held.h"
 #include "runtime/emulation/toolkit/emulated_device.h"
@@ -21,14 +22,16 @@ namespace {
 using emulation::HeldLaunch;
 using Queue = std::function<void()>;
 
-/// A kernel of rank 0 that starts while a collective holds one of four multiprocessors. `prepare` makes the
-/// operands, and returns the call that queues the kernel. `products`: of the whole kernel.
-HeldLaunch under_collective(const std::function<Queue()>& prepare, std::uint64_t& products) {
+/// A kernel of rank 0 that starts while a collective holds multiprocessors. `prepare` makes the operands, and
+/// returns the call that queues the kernel. `products`: of the whole kernel.
+HeldLaunch under_collective(const std::function<Queue()>& prepare, std::uint64_t& products,
+                            const emulation::NcclModel& collective = {.multiprocessors = 1},
+                            NcclOptions options = {.ctas = 1}) {
   emulation::DeviceOptions devices = emulation::device_options();
   devices.progress = emulation::Progress::lazy;
   devices.devices = 2;
   const emulation::DeviceOptionsGuard guard(devices);
-  const emulation::NcclModelGuard model({.multiprocessors = 1});
+  const emulation::NcclModelGuard model(collective);
   test::TestClock clock;  // no time passes: NCCL's watcher asks for no progress
   HeldLaunch held;
   const auto body = [&](Communicator& world) {
@@ -52,7 +55,8 @@ HeldLaunch under_collective(const std::function<Queue()>& prepare, std::uint64_t
              .threads = 1,
              .communicator = CommunicatorKind::nccl},
             [&](Communicator& control) {
-              run_with_nccl(control, {.deadline = {test::kSafetyLimit, clock}}, body);
+              options.deadline = {test::kSafetyLimit, clock};
+              run_with_nccl(control, options, body);
             });
   return held;
 }
@@ -76,6 +80,43 @@ TEST_CASE("grouped products under a collective take the tiles of the free multip
   REQUIRE(held.early_blocks == kFree);
   CHECK(held.longest_late == 0);
   CHECK(held.length() * kTiles <= products * ((kTiles + kFree - 1) / kFree + 1));
+}
+
+namespace {
+
+/// Products of cuBLASLt that count on multiprocessors that a collective holds, of one.
+std::uint64_t crowded_of(const NcclOptions& options) {
+  const std::uint64_t before = emulation::crowded_products();
+  const auto prepare = []() -> Queue {
+    const Tensor a = test::normal_tensor({32, 64}, DType::f32, "a"),
+                 b = test::normal_tensor({64, 32}, DType::f32, "b"),
+                 c = Tensor::empty({32, 32}, DType::f32);
+    return [=] { matmul(c, a, b); };
+  };
+  std::uint64_t products = 0;
+  under_collective(prepare, products, {.multiprocessors = 2}, options);
+  return emulation::crowded_products() - before;
+}
+
+}  // namespace
+
+TEST_CASE("cuBLASLt counts on the multiprocessors that NCCL leaves") {
+  CHECK(crowded_of({.ctas = 2}) == 0);
+  CHECK(crowded_of({.ctas = 1}) == 0);
+}
+
+TEST_CASE("with deterministic sums cuBLASLt's algorithms do not depend on NCCL") {
+  CHECK(crowded_of({.deterministic = true, .ctas = 2}) == 1);
+}
+
+TEST_CASE("a collective holds no more multiprocessors than it may have thread blocks") {
+  std::uint64_t products = 0;
+  const auto prepare = []() -> Queue {
+    const test::AttentionProblem problem({1, 640, 640, 1, 1, 64}, DType::bf16);
+    return [=] { problem.forward(); };
+  };
+  const HeldLaunch held = under_collective(prepare, products, {.multiprocessors = 3}, {.ctas = 2});
+  CHECK(held.early_blocks == 2);
 }
 
 TEST_CASE("a block of attention that a collective has kept waiting begins no piece of the others") {

@@ -231,6 +231,7 @@ struct ShardingConfig {
   DType reduce_dtype = DType::f32;
   CommunicatorKind communicator = CommunicatorKind::automatic;
   bool deterministic = false;
+  std::int64_t nccl_ctas = kNcclCtas;
   CheckCollectives check_collectives = CheckCollectives::first_steps;
   /// Steps between two checks; 0: none.
   std::int64_t check_replicas = 0;

@@ -122,6 +122,11 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
       flag_key("sharding.deterministic", sharding.deterministic,
                "nccl: form sums over ranks in the order of the other communicators, not in NCCL's "
                "own: the same bits on any machine, for more messages."),
+      whole_number_key(
+          "sharding.nccl_ctas", sharding.nccl_ctas, 1, 64,
+          "nccl: thread blocks of a collective at most. Each holds a multiprocessor of "
+          "the GPU and has buffers in its memory; products get the other "
+          "multiprocessors."),
       choice_key(
           "sharding.check_collectives", sharding.check_collectives,
           "When ranks compare their collective calls one by one. `first_steps`: in the first "

@@ -11,7 +11,8 @@ WorldOptions world_options(const Config& config) {
           .deadline = std::chrono::seconds(config.sharding.timeout),
           .communicator = config.sharding.communicator,
           .deterministic = config.sharding.deterministic || config.train.elastic > 0,
-          .check_collectives = config.sharding.check_collectives};
+          .check_collectives = config.sharding.check_collectives,
+          .nccl_ctas = static_cast<int>(config.sharding.nccl_ctas)};
 }
 
 }  // namespace tessera

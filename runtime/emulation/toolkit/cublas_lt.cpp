@@ -5,7 +5,8 @@
 //
 // As on a GPU, every problem has several algorithms. One forms the whole sum over k at once. One, for
 // aligned matrices, forms two halves and keeps the first in the workspace. One adds the halves in
-// the output's type; it is the first choice if the mask of reduction schemes allows it.
+// the output's type; it is the first choice if the mask of reduction schemes allows it. The sum at once
+// comes before that of two halves if the problem leaves multiprocessors to other kernels.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -72,6 +73,10 @@ cublasStatus_t check_epilogue(const Problem& p) {
 }
 
 cublasStatus_t check(const Problem& p, const Layout& c) {
+  const std::int32_t multiprocessors = p.description.multiprocessors;
+  if (multiprocessors < 0 || multiprocessors > tessera::emulation::kMultiprocessors) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
   const bool ta = p.description.transpose_a == CUBLAS_OP_T;
   const bool tb = p.description.transpose_b == CUBLAS_OP_T;
   for (const Layout* x : {&p.a, &p.b, &p.d}) {
@@ -106,7 +111,7 @@ std::uint64_t fingerprint(const Problem& p) {
     mix(x->type), mix(x->rows), mix(x->columns), mix(x->leading_dimension), mix(x->batches);
   }
   mix(p.description.compute), mix(p.description.transpose_a), mix(p.description.transpose_b);
-  mix(p.description.epilogue);
+  mix(p.description.epilogue), mix(p.description.multiprocessors);
   return hash;
 }
 
@@ -124,11 +129,13 @@ std::vector<Algorithm> algorithms(const Problem& p, const cublasLtMatmulPreferen
   }
   const bool aligned = std::all_of(std::begin(wish.alignment), std::end(wish.alignment),
                                    [](std::uint32_t bytes) { return bytes >= 16; });
-  if (wish.reduction_schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE && p.k() >= 16 && aligned &&
-      workspace_bytes(p, Sum::in_halves) <= wish.workspace_bytes) {
-    offer(Sum::in_halves);
-  }
+  const bool can_halve = wish.reduction_schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE &&
+                         p.k() >= 16 && aligned &&
+                         workspace_bytes(p, Sum::in_halves) <= wish.workspace_bytes;
+  const bool has_all = p.description.multiprocessors == 0;
+  if (can_halve && has_all) offer(Sum::in_halves);
   offer(Sum::whole);
+  if (can_halve && !has_all) offer(Sum::in_halves);
   return found;
 }
 
@@ -252,6 +259,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
       return assign(description->aux, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
       return assign(description->aux_leading_dimension, value, bytes);
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+      return assign(description->multiprocessors, value, bytes);
   }
   return CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -349,6 +358,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const std::chrono::milliseconds delay = algorithm.sum == Sum::in_halves ? in_halves : whole;
   const auto product = [=] {
     stream->delay += delay;
+    tessera::emulation::Devices::get().count_crowded(stream->device,
+                                                     problem.description.multiprocessors);
     multiply(problem, at, alpha_now, beta_now, algorithm.sum, workspace);
     tessera::emulation::list_launch(
         {.kernel = "cublasLtMatmul", .work = work_of(problem, beta_now != 0.0f)});

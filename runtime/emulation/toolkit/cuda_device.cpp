@@ -11,7 +11,7 @@ using namespace tessera::emulation;
 namespace {
 
 // A small GPU, so that small tests have more work than it takes at a time.
-constexpr int kMultiprocessors = 4, kL2CacheBytes = 1 << 20;
+constexpr int kL2CacheBytes = 1 << 20;
 
 }  // namespace
 

@@ -153,8 +153,7 @@ void Devices::run_first(CUstream_st& stream) {
   stream.items.pop_front();
   if (item.work) {
     memory.open(item.devices);
-    const bool held = collectives[stream.device] > 0;
-    hold_multiprocessors(held ? nccl_model.multiprocessors : 0);
+    hold_multiprocessors(held_on(stream.device));
     try {
       item.work();
     } catch (const std::exception& problem) {
@@ -167,10 +166,21 @@ void Devices::run_first(CUstream_st& stream) {
   }
 }
 
+unsigned Devices::held_on(int device) const {
+  const auto found = collectives.find(device);
+  return found == collectives.end() || found->second.empty() ? 0 : *found->second.rbegin();
+}
+
+void Devices::count_crowded(int device, std::int32_t multiprocessors) {
+  const unsigned held = held_on(device);
+  const int wanted = multiprocessors == 0 ? kMultiprocessors : multiprocessors;
+  if (held > 0 && wanted + static_cast<int>(held) > kMultiprocessors) ++crowded_products;
+}
+
 /// As in CUDA, the device is lost with all its queued work.
 void Devices::fail(int device, const std::string& why) {
   failures_.emplace(device, why);
-  collectives[device] = 0;
+  collectives[device].clear();
   for (const auto& stream : streams_) {
     if (stream->device != device) continue;
     for (const Item& item : stream->items) {

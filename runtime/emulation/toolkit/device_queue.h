@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,9 @@ struct CUevent_st {
 
 namespace tessera::emulation {
 
+/// The multiprocessors of each device.
+inline constexpr int kMultiprocessors = 4;
+
 /// The state of all emulated devices. Callers hold the lock, except for get() and lock().
 class Devices {
  public:
@@ -86,8 +90,11 @@ class Devices {
 
   PeerWaits peer_waits;
   NcclModel nccl_model;
-  /// Collectives of NCCL that are queued and have not ended, by device.
-  std::map<int, unsigned> collectives;
+  /// The multiprocessors that collectives of NCCL hold which are queued and have not ended, by device.
+  std::map<int, std::multiset<unsigned>> collectives;
+  std::uint64_t crowded_products = 0;
+  /// A product of cuBLASLt begins that counts on so many multiprocessors; 0: on all.
+  void count_crowded(int device, std::int32_t multiprocessors);
 
   /// Captures under way.
   std::vector<std::shared_ptr<Capture>> captures;
@@ -135,6 +142,8 @@ class Devices {
  private:
   /// The first item of this stream must run before the point can be passed; null if another host
   /// thread has still to queue the point.
+  /// Multiprocessors that a collective holds.
+  unsigned held_on(int device) const;
   CUstream_st* next_for(const Point& point);
   CUstream_st* any_ready();
   void run_first(CUstream_st& stream);

@@ -30,6 +30,7 @@ thread_local std::string last_error;
 
 std::atomic<bool> never_queued = false;
 std::atomic<bool> never_ends = false;
+std::atomic<std::uint64_t> resources = 0;
 
 ncclResult_t refuse(ncclResult_t why, const std::string& text) {
   last_error = text;
@@ -51,6 +52,7 @@ struct ncclComm {
 
   std::thread worker;
   std::uint64_t collectives = 0;
+  bool shares = false;  // its resources with those that are split off
   std::map<std::pair<int, int>, std::uint64_t> messages;  // from, to
   std::shared_ptr<Membership> membership = std::make_shared<Membership>();
   tessera::emulation::Gate gate;  // opened by an abort
@@ -98,6 +100,8 @@ const char* name_of(const Operation& side) {
       return "ncclBroadcast";
     case Kind::message:
       return side.from != nullptr ? "ncclSend" : "ncclRecv";
+    case Kind::split:
+      return "ncclCommSplit";
   }
   return "";
 }
@@ -140,6 +144,14 @@ bool agree(const Call& call) {
   return true;
 }
 
+/// Waits until all ranks are there. False if the communicator was aborted or the ranks disagree.
+bool meet(ncclComm& comm, const Call& call) {
+  if (!comm.clique->wait_until_all_arrived(*call.rendezvous, comm.leave)) return false;
+  if (agree(call)) return true;
+  comm.set_state(ncclInvalidUsage, "ranks disagree about a call");
+  return false;
+}
+
 void carry_out(ncclComm& comm, const std::vector<Call>& calls) {
   if (never_queued) return comm.clique->wait_for_abort(comm.leave);
   for (const Call& call : calls) {
@@ -147,10 +159,7 @@ void carry_out(ncclComm& comm, const std::vector<Call>& calls) {
     comm.clique->arrive(*call.rendezvous, comm.rank, call.side);
   }
   for (const Call& call : calls) {
-    if (!comm.clique->wait_until_all_arrived(*call.rendezvous, comm.leave)) return;
-    if (!agree(call)) {
-      return comm.set_state(ncclInvalidUsage, "ranks disagree about a call");
-    }
+    if (!meet(comm, call)) return;
   }
   queue_exchange(comm.membership, comm.device, calls);
   comm.set_state(ncclSuccess);
@@ -256,6 +265,15 @@ void tessera::emulation::set_nccl_model(const NcclModel& model) {
   Devices::get().nccl_model = model;
 }
 
+std::uint64_t tessera::emulation::crowded_products() {
+  const auto lock = Devices::get().lock();
+  return Devices::get().crowded_products;
+}
+
+std::uint64_t tessera::emulation::nccl_resources() {
+  return resources;
+}
+
 void tessera::emulation::break_nccl_links(const std::string& why) {
   const std::lock_guard lock(registry_mutex);
   for (ncclComm* const comm : live) comm->set_state(ncclRemoteError, why);
@@ -292,33 +310,89 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
+namespace {
+
+/// A communicator of a clique, which lists it as alive.
+ncclComm* make_comm(const std::shared_ptr<Clique>& clique, int rank) {
+  auto* const made = new ncclComm;
+  made->clique = clique;
+  made->rank = rank;
+  made->membership->rank = rank;
+  made->membership->most_blocks = clique->most_blocks();
+  cudaGetDevice(&made->device);
+  const std::lock_guard lock(registry_mutex);
+  live.insert(made);
+  return made;
+}
+
+/// On the parent's thread.
+void carry_out_split(ncclComm& parent, const Call& call, ncclComm_t* child) {
+  if (never_queued) return parent.clique->wait_for_abort(parent.leave);
+  parent.clique->arrive(*call.rendezvous, parent.rank, call.side);
+  if (!meet(parent, call)) return;
+  if (call.side.color != NCCL_SPLIT_NOCOLOR) {
+    const auto [group, rank] = parent.clique->group_after(*call.rendezvous, parent.rank);
+    ncclComm* const made = make_comm(group, rank);
+    made->shares = parent.shares;
+    if (!parent.shares) ++resources;
+    made->set_state(ncclSuccess);
+    *child = made;
+  }
+  parent.set_state(ncclSuccess);
+}
+
+}  // namespace
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (config == nullptr || config->blocking != 0) {
     return refuse(ncclInvalidUsage, "blocking communicators are not emulated");
   }
   if (rank < 0 || rank >= ranks) return refuse(ncclInvalidArgument, "there is no such rank");
-  auto* const made = new ncclComm;
+  constexpr int kMostChannels = 64;  // of the library
+  const int most = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? kMostChannels : config->maxCTAs;
+  if (most < 1) return refuse(ncclInvalidArgument, "maxCTAs is below 1");
+  std::shared_ptr<Clique> clique;
   {
     const std::lock_guard lock(registry_mutex);
-    auto& clique = cliques[id.internal];
-    if (clique == nullptr) clique = std::make_shared<Clique>(ranks);
-    if (clique->ranks() != ranks) {
-      delete made;
-      return refuse(ncclInvalidArgument, "ranks disagree about the number of ranks");
-    }
-    made->clique = clique;
-    live.insert(made);
+    auto& found = cliques[id.internal];
+    if (found == nullptr) found = std::make_shared<Clique>(ranks, static_cast<unsigned>(most));
+    clique = found;
   }
-  made->rank = rank;
-  made->membership->rank = rank;
-  cudaGetDevice(&made->device);
+  if (clique->ranks() != ranks || clique->most_blocks() != static_cast<unsigned>(most)) {
+    return refuse(ncclInvalidArgument, "ranks disagree about the number of ranks or of CTAs");
+  }
+  ncclComm* const made = make_comm(clique, rank);
+  made->shares = config->splitShare == 1;
+  ++resources;
   *comm = made;
   made->start([made] {
     if (!made->clique->connect(made->rank, made->device, made->leave)) return;
     const bool duplicate = made->clique->duplicate_device();
     made->set_state(duplicate ? ncclInvalidUsage : ncclSuccess, "two ranks have one GPU");
   });
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child,
+                           ncclConfig_t* config) {
+  if (const ncclResult_t status = check_comm(comm); status != ncclSuccess) return status;
+  if (config != nullptr) return refuse(ncclInvalidUsage, "a child's configuration is not emulated");
+  if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
+    return refuse(ncclInvalidArgument, "the color is negative");
+  }
+  {
+    Devices& devices = Devices::get();
+    const auto lock = devices.lock();
+    if (comm->membership->under_way > 0) {
+      return refuse(ncclInvalidUsage, "calls of the communicator have not ended");
+    }
+  }
+  *child = nullptr;
+  Clique& clique = *comm->clique;
+  const Call call{{.kind = Kind::split, .color = color, .key = key},
+                  clique.rendezvous(-1, -1, comm->collectives++, clique.ranks())};
+  comm->start([=] { carry_out_split(*comm, call, child); });
   return ncclInProgress;
 }
 

@@ -1,11 +1,13 @@
 // The part of NCCL's interface that Tessera uses, for threads of one process.
 //
 // It is stricter than the library. Communicators must be non-blocking, and finalized before they are
-// destroyed. A busy communicator takes no calls. The buffers of a call are in place as documented,
+// destroyed. A busy communicator takes no calls, and is split only when its calls have ended. Ranks
+// that split and call in different orders get an error. The buffers of a call are in place as documented,
 // or disjoint. A call that the ranks disagree about is an error; the library would hang. Sums are
 // formed in an order of their own and rounded at every step, and maxima lose NaN, as in the library.
 #pragma once
 
+#include <climits>
 #include <cstddef>
 
 #include <cuda_runtime_api.h>
@@ -38,15 +40,23 @@ enum ncclDataType_t {
   ncclBfloat16 = 9,
 };
 
+#define NCCL_CONFIG_UNDEF_INT INT_MIN
+#define NCCL_SPLIT_NOCOLOR -1
+
 struct ncclConfig_t {
   int blocking;
+  int maxCTAs;
+  int splitShare;
 };
 #define NCCL_CONFIG_INITIALIZER \
-  { .blocking = 1 }
+  { .blocking = 1, .maxCTAs = NCCL_CONFIG_UNDEF_INT, .splitShare = NCCL_CONFIG_UNDEF_INT }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config);
+/// `config` must be null: the child has its parent's. `*child` is null until the parent's state is success.
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child,
+                           ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);

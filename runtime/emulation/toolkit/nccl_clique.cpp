@@ -35,6 +35,29 @@ bool Clique::finalize(const bool& leave) {
   return wait(lock, leave, [&] { return finalized_ >= ranks(); });
 }
 
+std::pair<std::shared_ptr<Clique>, int> Clique::group_after(Rendezvous& split, int rank) {
+  const auto side = [&](int r) -> const Operation& {
+    return *split.sides[static_cast<std::size_t>(r)];
+  };
+  const int color = side(rank).color;
+  std::vector<int> members;
+  for (int r = 0; r < ranks(); ++r) {
+    if (side(r).color == color) members.push_back(r);
+  }
+  std::stable_sort(members.begin(), members.end(),
+                   [&](int a, int b) { return side(a).key < side(b).key; });
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Clique>& group = split.groups[color];
+  if (group == nullptr) {
+    group = std::make_shared<Clique>(static_cast<int>(members.size()), most_blocks_);
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      group->devices_[i] = devices_[static_cast<std::size_t>(members[i])];
+    }
+  }
+  const auto place = std::find(members.begin(), members.end(), rank);
+  return {group, static_cast<int>(place - members.begin())};
+}
+
 bool Clique::duplicate_device() {
   const std::lock_guard lock(mutex_);
   std::vector<int> sorted = devices_;

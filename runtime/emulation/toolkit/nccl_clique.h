@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <nccl.h>
@@ -15,19 +16,20 @@
 
 namespace tessera::emulation {
 
-enum class Kind { all_gather, reduce_scatter, all_reduce, reduce, broadcast, message };
+enum class Kind { all_gather, reduce_scatter, all_reduce, reduce, broadcast, message, split };
 
-/// One rank's side of a collective or a message.
+/// One rank's side of a collective, a message or a split.
 struct Operation {
   Kind kind;
-  const void* from;  // of a message: null where it is received
-  void* to;
-  std::size_t count;  // as in the call
-  ncclDataType_t type;
-  ncclRedOp_t operation;
-  int peer;  // the root, or the other end of a message
-  cudaStream_t stream;
-  bool captured = false;  // by the stream
+  const void* from = nullptr;  // of a message: null where it is received
+  void* to = nullptr;
+  std::size_t count = 0;  // as in the call
+  ncclDataType_t type = ncclUint8;
+  ncclRedOp_t operation = ncclSum;
+  int peer = 0;  // the root, or the other end of a message
+  cudaStream_t stream = nullptr;
+  bool captured = false;   // by the stream
+  int color = 0, key = 0;  // of a split
 };
 
 /// One run of an operation. Other streams may wait for two points of a rank's stream: its buffers are
@@ -38,6 +40,8 @@ struct Run {
   std::vector<PointHandle> ready, read;  // by rank
   int found = 0;
 };
+
+class Clique;
 
 /// The ranks' sides of one operation, by rank. A message has only two sides. An operation that streams
 /// captured runs at every launch of the ranks' graphs: the third runs of all ranks belong together.
@@ -52,6 +56,7 @@ struct Rendezvous {
   int side_count;
   int found = 0;
   int arrived = 0;
+  std::map<int, std::shared_ptr<Clique>> groups;  // after a split, by color
 
  private:
   std::vector<std::uint64_t> runs_of_;                  // by rank, so far
@@ -60,9 +65,12 @@ struct Rendezvous {
 
 class Clique {
  public:
-  explicit Clique(int ranks) : devices_(static_cast<std::size_t>(ranks), -1) {}
+  Clique(int ranks, unsigned most_blocks)
+      : most_blocks_(most_blocks), devices_(static_cast<std::size_t>(ranks), -1) {}
 
   int ranks() const { return static_cast<int>(devices_.size()); }
+  /// Thread blocks of a collective at most.
+  unsigned most_blocks() const { return most_blocks_; }
 
   /// Returns when all ranks have connected; false if `leave` became true (this rank was aborted).
   bool connect(int rank, int device, const bool& leave);
@@ -78,6 +86,8 @@ class Clique {
   void wait_for_abort(const bool& leave);
   /// Sets `leave` and wakes the waits that take it.
   void abort(bool& leave);
+  /// The group of a rank after a split, which all ranks have reached, and its rank there.
+  std::pair<std::shared_ptr<Clique>, int> group_after(Rendezvous& split, int rank);
   bool duplicate_device();
   /// The device of a rank that has connected.
   int device_of(int rank);
@@ -89,6 +99,7 @@ class Clique {
     return !leave;
   }
 
+  const unsigned most_blocks_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int> devices_;

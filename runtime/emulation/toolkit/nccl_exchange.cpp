@@ -113,7 +113,9 @@ void add_waits(std::vector<Item>& items, const std::vector<int>& ranks,
 using Group = std::shared_ptr<const std::vector<Halves>>;
 
 /// One run of a group. All calls are ready before the first read, so a rank may send and receive.
-std::vector<Item> items_of(const Group& group, int device, Membership& membership) {
+std::vector<Item> items_of(const Group& group, int device,
+                           const std::shared_ptr<Membership>& shared) {
+  Membership& membership = *shared;
   if (membership.ended) {
     return {Item{.work = [] { throw Error("a graph uses a communicator that was destroyed"); }}};
   }
@@ -140,8 +142,15 @@ std::vector<Item> items_of(const Group& group, int device, Membership& membershi
     const auto work = [=] { write((*group)[i], (*copies)[i]); };
     if (!halves.from.empty()) items.push_back({.work = work, .devices = halves.write_devices});
   }
-  ++Devices::get().collectives[device];
-  items.push_back({.work = [device] { --Devices::get().collectives[device]; }});
+  Devices& devices = Devices::get();
+  const unsigned held = std::min(devices.nccl_model.multiprocessors, membership.most_blocks);
+  devices.collectives[device].insert(held);
+  ++membership.under_way;
+  items.push_back({.work = [device, held, shared, &devices] {
+    auto& all = devices.collectives[device];
+    all.erase(all.find(held));
+    --shared->under_way;
+  }});
   return items;
 }
 
@@ -162,7 +171,7 @@ void queue_exchange(const std::shared_ptr<Membership>& membership, int device,
     group->push_back(halves_of(call, membership->rank));
     group->back().find_memory_of(*stream);
   }
-  submit(*stream, [=] { return items_of(group, device, *membership); });
+  submit(*stream, [=] { return items_of(group, device, membership); });
 }
 
 void leave(Membership& membership) {

@@ -1,10 +1,13 @@
 // The emulated NCCL: its share of a GPU, and the ranks that it joins.
 #pragma once
 
+#include <cstdint>
+
 namespace tessera::emulation {
 
 struct NcclModel {
-  /// Multiprocessors that a collective holds on each GPU until it has ended.
+  /// Multiprocessors that a collective holds on each GPU until it has ended, unless its communicator
+  /// allows fewer thread blocks.
   unsigned multiprocessors = 0;
   /// Whether ranks that are threads may use it, in place of processes. It joins no processes.
   bool takes_threads = true;
@@ -12,6 +15,14 @@ struct NcclModel {
 
 NcclModel nccl_model();
 void set_nccl_model(const NcclModel& model);
+
+/// Communicators so far that have channels and buffers of their own: all but those that were split off
+/// from one with splitShare.
+std::uint64_t nccl_resources();
+
+/// Products of cuBLASLt so far that began while a collective held multiprocessors, and counted on more
+/// than the others.
+std::uint64_t crowded_products();
 
 /// Sets the model for the scope.
 class NcclModelGuard {

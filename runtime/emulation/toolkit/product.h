@@ -16,6 +16,7 @@ struct cublasLtMatmulDescOpaque_t {
   void* bias = nullptr;
   void* aux = nullptr;
   std::int64_t aux_leading_dimension = 0;
+  std::int32_t multiprocessors = 0;  // 0: those of the device
 };
 
 namespace tessera::emulation {

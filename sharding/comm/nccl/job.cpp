@@ -17,17 +17,17 @@ constexpr auto kWatchInterval = std::chrono::milliseconds(20);
 /// if that is less, so that a call is asked about before it is overdue.
 constexpr auto kYoung = std::chrono::milliseconds(1000);
 
-/// Rank 0 of the group makes an id, under which its ranks find each other.
-ncclUniqueId agree_on_id(Communicator& group) {
+/// Rank 0 makes an id, under which the ranks find each other.
+ncclUniqueId agree_on_id(Communicator& world) {
   ncclUniqueId id{};
   std::vector<std::uint8_t> bytes(sizeof(id), 0);
-  if (group.rank() == 0) {
+  if (world.rank() == 0) {
     const ncclResult_t status = ncclGetUniqueId(&id);
     check(status == ncclSuccess, "ncclGetUniqueId: {}", ncclGetErrorString(status));
     std::memcpy(bytes.data(), &id, sizeof(id));
   }
   const Tensor shared = Tensor::from(bytes, {static_cast<std::int64_t>(bytes.size())});
-  group.broadcast({shared}, 0, context().compute_stream(), "NCCL's id");
+  world.broadcast({shared}, 0, context().compute_stream(), "NCCL's id");
   std::memcpy(&id, shared.to_vector<std::uint8_t>().data(), sizeof(id));
   return id;
 }
@@ -60,8 +60,8 @@ class NcclGroup {
 
 }  // namespace
 
-NcclJob::NcclJob(Communicator& control, const Deadline& deadline)
-    : control_(control), deadline_(deadline), device_(context().device()) {
+NcclJob::NcclJob(Communicator& control, const Deadline& deadline, int ctas)
+    : control_(control), deadline_(deadline), ctas_(ctas), device_(context().device()) {
   check(!device_.is_cpu(),
         "communicator nccl is for ranks on GPUs, not on the CPU: take threads or mpi");
   watcher_ = std::thread([this] { watch(); });
@@ -74,7 +74,7 @@ NcclJob::~NcclJob() {
   }
   ended_.notify_all();
   watcher_.join();
-  for (const ncclComm_t comm : comms_) ncclCommAbort(comm);
+  abort_communicators();
 }
 
 void NcclJob::check_nccl(ncclResult_t status, ncclComm_t comm, const std::string& what) const {
@@ -83,20 +83,37 @@ void NcclJob::check_nccl(ncclResult_t status, ncclComm_t comm, const std::string
   fail("NCCL: {}: {}{}{}", what, ncclGetErrorString(status), more.empty() ? "" : ": ", more);
 }
 
-ncclComm_t NcclJob::connect(Communicator& group) {
-  ncclUniqueId id = agree_on_id(group);
+ncclComm_t NcclJob::connect() {
+  const ncclUniqueId id = agree_on_id(control_);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  config.maxCTAs = ctas_;
+  config.splitShare = 1;
   ncclComm_t comm = nullptr;
   {
     const std::lock_guard lock(mutex_);
     const ncclResult_t status =
-        ncclCommInitRankConfig(&comm, group.size(), id, group.rank(), &config);
+        ncclCommInitRankConfig(&comm, control_.size(), id, control_.rank(), &config);
     if (comm != nullptr) comms_.push_back(comm);
     check_nccl(status, comm, "connecting");
   }
-  wait_until_queued(comm, [&] { return fmt::format("connecting {} ranks", group.size()); });
+  wait_until_queued(comm, [&] { return fmt::format("connecting {} ranks", control_.size()); });
   return comm;
+}
+
+ncclComm_t NcclJob::split(ncclComm_t parent, int color, int rank) {
+  wait_until_ended();
+  const auto describe = [] { return std::string("splitting a communicator"); };
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) throw Error(*failure_);
+    check_nccl(ncclCommSplit(parent, color, rank, &splitting_, nullptr), parent, describe());
+  }
+  wait_until_queued(parent, describe);
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw Error(*failure_);
+  comms_.push_back(std::exchange(splitting_, nullptr));
+  return comms_.back();
 }
 
 void NcclJob::queue(ncclComm_t comm, const std::function<std::string()>& describe,
@@ -122,6 +139,15 @@ void NcclJob::watch_launches() {
     under_way_.push_back(
         {"the graph of a step", context().compute_stream().record(), deadline_.clock().now()});
   });
+}
+
+void NcclJob::wait_until_ended() {
+  std::vector<Event> ends;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const UnderWay& call : under_way_) ends.push_back(call.end);
+  }
+  for (const Event& end : ends) end.synchronize();
 }
 
 void NcclJob::wait_until_queued(ncclComm_t comm, const std::function<std::string()>& describe) {
@@ -154,9 +180,15 @@ void NcclJob::raise_if_failed() {
 void NcclJob::fail_with(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (!failure_) failure_ = reason;
-  for (const ncclComm_t comm : comms_) ncclCommAbort(comm);
-  comms_.clear();
+  abort_communicators();
   under_way_.clear();
+}
+
+void NcclJob::abort_communicators() {
+  for (auto comm = comms_.rbegin(); comm != comms_.rend(); ++comm) ncclCommAbort(*comm);
+  comms_.clear();
+  // The abort of the parent has ended a split that was under way. It may have made the child.
+  if (splitting_ != nullptr) ncclCommAbort(std::exchange(splitting_, nullptr));
 }
 
 void NcclJob::abort_all(const std::string& reason) {
@@ -228,14 +260,14 @@ void NcclJob::finish() {
       const std::lock_guard lock(mutex_);
       if (failure_) throw Error(*failure_);
       if (comms_.empty()) return;
-      comm = comms_.front();
+      comm = comms_.back();  // a parent after those that were split off from it
       check_nccl(ncclCommFinalize(comm), comm, describe());
     }
     wait_until_queued(comm, describe);
     const std::lock_guard lock(mutex_);
     if (failure_) throw Error(*failure_);
     check_nccl(ncclCommDestroy(comm), comm, describe());
-    comms_.erase(comms_.begin());
+    comms_.pop_back();
   }
 }
 

@@ -7,6 +7,9 @@
 // abort ends the calls that are running. Without it a stream that waits for a lost rank would never
 // end, nor a host that waits for the stream.
 //
+// One communicator is connected, among all ranks. The others are split off from it and share its channels
+// and buffers, so a mesh of many axes takes no more of a GPU's memory than one axis with as many neighbours.
+//
 // The job owns the communicators until its end, so that all ranks finalize them in one order.
 #pragma once
 
@@ -29,15 +32,19 @@ namespace tessera {
 
 class NcclJob {
  public:
-  /// `control` is the world's, and outlives the job.
-  NcclJob(Communicator& control, const Deadline& deadline);
+  /// `control` is the world's, and outlives the job. `ctas`: as WorldOptions::nccl_ctas.
+  NcclJob(Communicator& control, const Deadline& deadline, int ctas);
   /// Aborts the communicators that finish() has not ended.
   ~NcclJob();
   NcclJob(const NcclJob&) = delete;
   NcclJob& operator=(const NcclJob&) = delete;
 
-  /// A communicator among the ranks of `group`, part of the world. A collective.
-  ncclComm_t connect(Communicator& group);
+  /// A communicator among the ranks of the world. A collective.
+  ncclComm_t connect();
+  /// The communicator of those ranks of `parent` that pass the same color, at least 0, by their ranks.
+  /// A collective. Waits until the rank's earlier calls have ended on the GPU: NCCL might wait for ever
+  /// for a split and a call at once.
+  ncclComm_t split(ncclComm_t parent, int color, int rank);
 
   /// Makes calls to NCCL as one group on the current stream, and returns when they are queued.
   /// `calls` hands the result of each to `take`. `describe` describes them, for messages.
@@ -73,15 +80,20 @@ class NcclJob {
   /// Raises Error unless `status` is success or "in progress".
   void check_nccl(ncclResult_t status, ncclComm_t comm, const std::string& what) const;
   void wait_until_queued(ncclComm_t comm, const std::function<std::string()>& describe);
+  void wait_until_ended();
+  /// Under the mutex, or without the watcher.
+  void abort_communicators();
   /// In a capture: watches every launch of the graph, which has this rank's calls.
   void watch_launches();
 
   Communicator& control_;
   const Deadline deadline_;
+  const int ctas_;
   const Device device_;
 
-  std::mutex mutex_;  // guards all below, and calls to NCCL
-  std::vector<ncclComm_t> comms_;
+  std::mutex mutex_;                // guards all below, and calls to NCCL
+  std::vector<ncclComm_t> comms_;   // in the order in which they were made
+  ncclComm_t splitting_ = nullptr;  // NCCL writes here while a split is under way
   std::list<UnderWay> under_way_;
   int watched_capture_ = 0;  // the last
   std::optional<std::string> failure_;

@@ -1,5 +1,6 @@
 #include "sharding/comm/nccl/nccl.h"
 
+#include "kernels/cuda/gemm.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -26,20 +27,21 @@ ncclDataType_t type_of(DType dtype) {
 
 class NcclCommunicator final : public Communicator {
  public:
-  /// `control`: among the same ranks.
-  NcclCommunicator(NcclJob& job, Communicator& control, const NcclOptions& options,
-                   const Communicator* parent = nullptr)
-      : Communicator(control.rank(), nodes_of(control), parent, options.check_collectives),
+  /// The world's. `control`: among the same ranks.
+  NcclCommunicator(NcclJob& job, Communicator& control, const NcclOptions& options)
+      : Communicator(control.rank(), nodes_of(control), nullptr, options.check_collectives),
         job_(job),
         control_(control),
         options_(options),
-        comm_(job.connect(control)) {}
-  /// Owns `control`.
-  NcclCommunicator(NcclJob& job, std::unique_ptr<Communicator> control, const NcclOptions& options,
-                   const Communicator* parent)
-      : NcclCommunicator(job, *control, options, parent) {
-    own_control_ = std::move(control);
-  }
+        comm_(job.connect()) {}
+  /// One of the ranks of `parent` with the same color, which are the ranks of `control`.
+  NcclCommunicator(const NcclCommunicator& parent, std::unique_ptr<Communicator> control, int color)
+      : Communicator(control->rank(), nodes_of(*control), &parent, CheckCollectives::always),
+        job_(parent.job_),
+        own_control_(std::move(control)),
+        control_(*own_control_),
+        options_(parent.options_),
+        comm_(job_.split(parent.comm_, not_negative(color), parent.rank())) {}
 
   void abort(const std::string& reason) override { job_.abort_all(reason); }
   std::optional<std::string> aborted() override {
@@ -51,7 +53,7 @@ class NcclCommunicator final : public Communicator {
 
  protected:
   std::unique_ptr<Communicator> split_by(const Call& call) override {
-    return std::make_unique<NcclCommunicator>(job_, control_.split(call.root), options_, this);
+    return std::make_unique<NcclCommunicator>(*this, control_.split(call.root), call.root);
   }
 
   std::int64_t perform(const Call& call) override {
@@ -69,6 +71,9 @@ class NcclCommunicator final : public Communicator {
     for (int r = 0; r < control.size(); ++r) nodes.push_back(control.node_of(r));
     return nodes;
   }
+
+  /// A number of its own for each color: NCCL's are not negative.
+  static int not_negative(int color) { return color < 0 ? -2 * color - 1 : 2 * color; }
 
   static cudaStream_t stream() { return cuda::native(current_stream()); }
 
@@ -222,8 +227,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   NcclJob& job_;
-  Communicator& control_;
   std::unique_ptr<Communicator> own_control_;  // if this one was split off
+  Communicator& control_;
   NcclOptions options_;
   ncclComm_t comm_;
 };
@@ -232,7 +237,11 @@ class NcclCommunicator final : public Communicator {
 
 void run_with_nccl(Communicator& control, const NcclOptions& options,
                    const std::function<void(Communicator&)>& body) {
-  NcclJob job(control, options.deadline);
+  NcclJob job(control, options.deadline, options.ctas);
+  // cuBLASLt chooses other algorithms for fewer multiprocessors. With `deterministic` the bits would then
+  // depend on the number of ranks.
+  const bool overlaps = control.size() > 1 && !options.deterministic;
+  cuda::held_multiprocessors() = overlaps ? options.ctas : 0;
   try {
     NcclCommunicator communicator(job, control, options);
     body(communicator);

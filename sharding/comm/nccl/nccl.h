@@ -45,6 +45,8 @@ struct NcclOptions {
   /// Most bytes of the buffer that receives the sources of sums, on each rank: charged to
   /// `workspace` for as long as a reduction runs.
   std::int64_t staging_bytes = 32 << 20;
+  /// As WorldOptions::nccl_ctas.
+  int ctas = kNcclCtas;
 };
 
 /// Runs body(communicator) on this rank of `control`'s, with NCCL among the same ranks. A
