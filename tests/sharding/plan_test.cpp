@@ -6,6 +6,7 @@
 #include "runtime/check.h"
 #include "runtime/text.h"
 #include "sharding/plan/footprint.h"
+#include "sharding/plan/nccl_memory.h"
 #include "tests/sharding/toy_net.h"
 #include "tests/support/error_of.h"
 
@@ -368,6 +369,24 @@ TEST_CASE("a plan prints where everything lies") {
         "parameters  whole on every rank, in bf16\n"
         "masters     f32, in memory of their own\n"
         "gradients   a buffer per bucket, reduced in place once a step; sent in bf16\n");
+}
+
+TEST_CASE("plan: NCCL's buffers have a bound for every mesh") {
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  const auto bound = [](std::vector<Axis> axes, const NcclUse& use) {
+    return most_nccl_bytes({.axes = std::move(axes)}, use) / kMiB;
+  };
+  CHECK(bound({{"shard", 1}}, {.ctas = 16}) == 0);
+  CHECK(bound({{"shard", 2}}, {.ctas = 16}) == 16 * (12 + 2 * 2));
+  // Two neighbours in a ring, and NVLink SHARP among eight.
+  CHECK(bound({{"shard", 8}}, {.ctas = 16}) == 16 * (2 * 12 + 8 * 2));
+  CHECK(bound({{"shard", 8}}, {.ctas = 4}) == 4 * (2 * 12 + 8 * 2));
+  CHECK(bound({{"shard", 8}}, {.ctas = 16, .messages = true}) == 16 * ((2 + 7) * 12 + 8 * 2));
+  // Rings of 2, of 4 and of 8 ranks.
+  CHECK(bound({{"replica", 2}, {"shard", 4}}, {.ctas = 1}) == 5 * 12 + (2 + 4 + 8) * 2);
+  // No more neighbours than other ranks.
+  CHECK(bound({{"shard", 2}, {"tensor", 2}}, {.ctas = 1}) == 3 * 12 + (2 + 2 + 4) * 2);
+  CHECK(bound({{"shard", 16}}, {.ctas = 1, .ranks_per_machine = 8}) == 2 * 20 + 8 * 2);
 }
 
 }  // namespace tessera

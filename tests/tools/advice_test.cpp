@@ -1,10 +1,13 @@
 // Advice on memory: it fits, and the next larger choice does not.
 #include "tools/plan/advice.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "sharding/plan/nccl_memory.h"
 #include "tools/config/sharding_options.h"
 #include "tools/plan/figures.h"
 
@@ -74,6 +77,31 @@ TEST_CASE("advice: a run that fits stays as it is, one that does not gets smalle
   CHECK(less.fits[0].peak == peak_of(halved));
   CHECK_THAT(advice_text(less, peak - 1), Catch::Contains("which is too much") &&
                                               Catch::Contains("data.accumulation_steps=2: "));
+}
+
+TEST_CASE("advice: NCCL's buffers are a part of a GPU's memory, and of no CPU's") {
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  Config config = small();
+  const auto part = [&](std::int64_t memory) {
+    return nccl_part_of(memory, config, {.ranks = kRanks});
+  };
+  const std::int64_t nccl = most_nccl_bytes({.axes = {{"replica", kRanks}}}, {.ctas = 16});
+  CHECK(part(std::int64_t{80} << 30) == nccl);
+  CHECK_THROWS_WITH(part(8 * kMiB), Catch::Contains("--memory 8.00 MiB: NCCL's buffers may take") &&
+                                        Catch::Contains("runtime.device=cpu"));
+  config.sharding.nccl_ctas = 8;
+  CHECK(part(std::int64_t{80} << 30) == nccl / 2);
+  CHECK(nccl_part_of(8 * kMiB, config, {.ranks = 1}) == 0);
+  CHECK_THAT(plan(config, {.ranks = kRanks}),
+             Catch::Contains(fmt::format("NCCL's buffers: at most {} MiB", nccl / 2 / kMiB)));
+  config.sharding.deterministic = true;  // messages have buffers of their own
+  CHECK(part(std::int64_t{80} << 30) > nccl / 2);
+  config.sharding.communicator = CommunicatorKind::mpi;
+  CHECK(part(8 * kMiB) == 0);
+  config.sharding.communicator = CommunicatorKind::automatic;
+  config.runtime.device = Device{};
+  CHECK(part(8 * kMiB) == 0);
+  CHECK_THAT(plan(config, {.ranks = kRanks}), !Catch::Contains("NCCL's buffers: at most"));
 }
 
 TEST_CASE("advice: a small memory needs another strategy, and too small a one more ranks") {

@@ -189,13 +189,26 @@ MemoryAdvice memory_advice(const Config& configured, const PlanOptions& options,
   return advice;
 }
 
-std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes) {
+std::int64_t nccl_part_of(std::int64_t memory, const Config& config, const PlanOptions& options) {
+  const std::int64_t nccl = step_figures(suited_to(config, options), options, 0).nccl_at_most;
+  const ByteUnit unit(memory);
+  check(nccl < memory,
+        "--memory {} {}: NCCL's buffers may take {} {} of a GPU; a plan for CPUs has "
+        "runtime.device=cpu",
+        unit.text(memory), unit.name(), unit.text(nccl), unit.name());
+  return nccl;
+}
+
+std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes, std::int64_t nccl) {
   const ByteUnit unit(std::max(bytes, advice.peak));
   const auto size = [&](std::int64_t count) {
     return fmt::format("{} {}", unit.text(count), unit.name());
   };
-  std::string text = fmt::format("\nIn {} per rank:\n  at the peak   {}, which {}\n", size(bytes),
-                                 size(advice.peak), advice.peak <= bytes ? "fits" : "is too much");
+  const std::string less =
+      nccl > 0 ? fmt::format(", next to {} for NCCL's buffers", size(nccl)) : "";
+  std::string text =
+      fmt::format("\nIn {} per rank{}:\n  at the peak   {}, which {}\n", size(bytes), less,
+                  size(advice.peak), advice.peak <= bytes ? "fits" : "is too much");
   text += advice.most_rows == 0
               ? "  micro-batch   not even one row fits\n"
               : fmt::format("  micro-batch   at most {} row{}: {}\n", advice.most_rows,

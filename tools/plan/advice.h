@@ -38,8 +38,13 @@ struct MemoryAdvice {
 /// The batch stays as it is. Raises Error as plan() does.
 MemoryAdvice memory_advice(const Config& config, const PlanOptions& options, std::int64_t bytes);
 
-/// The advice as lines of text.
-std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes);
+/// The advice as lines of text. `nccl`: bytes of the memory that are not among `bytes`, because NCCL's
+/// buffers may take them.
+std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes, std::int64_t nccl = 0);
+
+/// Bytes of `memory` that NCCL's buffers may take: PlannedStrategy::nccl_at_most of the configured mesh.
+/// Raises Error if they may take all.
+std::int64_t nccl_part_of(std::int64_t memory, const Config& config, const PlanOptions& options);
 
 /// Calls `body`, in which a rank of `world` trains by `config`. If the rank has too little memory,
 /// the Error's line ends with the first of MemoryAdvice::fits for the bytes that its tensors had:

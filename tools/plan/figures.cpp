@@ -6,6 +6,7 @@
 #include "runtime/dry_gpu.h"
 #include "runtime/integer.h"
 #include "runtime/threads.h"
+#include "sharding/plan/nccl_memory.h"
 #include "tools/config/sharding_options.h"
 #include "tools/train/lengths.h"
 #include "tools/train/optimizer.h"
@@ -55,6 +56,25 @@ StepMemory step_of(const ResolvedConfig& run, const Plan& plan, int rank,
                   .device = offloads(plan) ? kDryGpu : Device{},
                   .threads = threads_of(run, options)},
                  load);
+}
+
+/// Whether ranks send messages to one another, besides collectives.
+bool sends_messages(const ResolvedConfig& run, const Plan& plan) {
+  const ShardingConfig& sharding = run.config.sharding;
+  return sharding.deterministic || plan.elastic || run.sharding.reduce_dtype != DType::f32 ||
+         run.sharding.expert_parallel > 1 || has_cuts(plan.mesh) ||
+         run.config.optimizer.name == OptimizerKind::muon;
+}
+
+std::int64_t nccl_at_most(const ResolvedConfig& run, const Plan& plan, const PlanOptions& options) {
+  const CommunicatorKind kind = run.config.sharding.communicator;
+  const auto& device = run.config.runtime.device;
+  const bool on_gpus = options.on_gpus && !(device && device->is_cpu());
+  const bool by_nccl = kind == CommunicatorKind::automatic || kind == CommunicatorKind::nccl;
+  if (!on_gpus || !by_nccl) return 0;
+  return most_nccl_bytes(plan.mesh, {.ctas = static_cast<int>(run.config.sharding.nccl_ctas),
+                                     .ranks_per_machine = ranks_per_node_of(options),
+                                     .messages = sends_messages(run, plan)});
 }
 
 /// The mean over the stages of a pipeline of all but the entries, which are those of `stage`.
@@ -132,6 +152,7 @@ PlannedStrategy figures_of(const ResolvedConfig& run, const LanguageModel& model
   const int replicas = plan.mesh.size_along({"replica"}), shards = plan.mesh.size_along({"shard"});
   if (replicas > 1 && shards > 1) figures.mesh = fmt::format("{} x {}", replicas, shards);
   figures.prediction = predict(plan, ranks_per_node_of(options), state_bytes(run.config, model));
+  figures.nccl_at_most = nccl_at_most(run, plan, options);
   if (bytes && figures.prediction.total.most > *bytes) return figures;
   run_stages(figures, run, plan, options, bytes);
   return figures;

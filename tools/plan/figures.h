@@ -46,6 +46,9 @@ struct PlannedStrategy {
   /// With expert_parallel: the bytes at the peak if all tokens of all ranks take this rank's experts,
   /// which no routing exceeds. Else 0.
   std::int64_t peak_at_most = 0;
+  /// Bytes of a GPU at most that NCCL's buffers take besides (sharding/plan/nccl_memory.h). 0 on CPUs, and
+  /// where NCCL moves nothing.
+  std::int64_t nccl_at_most = 0;
   /// If it is not empty, the strategy does not suit the ranks, and there are no figures.
   std::string problem;
 

@@ -58,6 +58,7 @@ Json json_of(const PlannedStrategy& one) {
           {"on_host", json_of(p.on_host)},
           {"peak", one.step ? json_of(*one.step, p.fullest_rank) : Json()},
           {"peak_at_most", one.peak_at_most > 0 ? Json(one.peak_at_most) : Json()},
+          {"nccl_at_most", one.nccl_at_most},
           {"time", one.time ? json_of(*one.time) : Json()},
           {"bytes_sent", json_of(p.bytes_sent)},
           {"bytes_leaving_node", p.leaves_node ? leaves() : Json()}};

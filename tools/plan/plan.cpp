@@ -13,7 +13,8 @@ namespace tessera {
 namespace {
 
 /// The configured strategy's bytes, a row per category.
-std::string details(const Prediction& p) {
+std::string details(const PlannedStrategy& figures) {
+  const Prediction& p = figures.prediction;
   const ByteUnit unit(p.total.most);
   constexpr const char* kRow = "  {:<14} {:>12} {:>12} {:>12} {:>18}\n";
   const std::string name = unit.name();
@@ -30,6 +31,10 @@ std::string details(const Prediction& p) {
   add("total", p.total);
   if (p.on_host.most > 0) add("in host memory", p.on_host);
   add("sent per step", p.bytes_sent);
+  if (figures.nccl_at_most > 0) {
+    text += fmt::format("  NCCL's buffers: at most {:.0f} MiB more of a GPU (sharding.nccl_ctas)\n",
+                        static_cast<double>(figures.nccl_at_most) / 0x1p20);
+  }
   return text;
 }
 
@@ -194,8 +199,7 @@ constexpr const char* kNotIncluded =
     "\nThese bytes are exact. Not included:\n"
     "  evaluations, which keep nothing for backward\n"
     "  staging memory of MPI, and of ranks that are threads with a GPU each\n"
-    "  on a GPU, memory of others: the CUDA context, NCCL's buffers (they grow with\n"
-    "  the ranks)\n"
+    "  on a GPU, memory of others: the CUDA context\n"
     "  the allocator's gaps between blocks, at most a sixteenth of the peak in most runs\n"
     "The peak is that of ranks on the CPU. On a GPU kernels have other workspaces.\n";
 
@@ -208,7 +212,7 @@ std::string plan(const Config& config, const PlanOptions& options) {
     text += "The configured strategy single suits one rank: this page is of fsdp.\n\n";
   }
   text += fmt::format("{}\n", to_string(figures.plan));
-  text += details(figures.figures.prediction);
+  text += details(figures.figures);
   if (figures.expert_bytes > 0) {
     text += fmt::format(
         "  rows to experts and back: {:.2f} MiB more per rank and step if all experts get equally "

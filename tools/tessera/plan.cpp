@@ -80,8 +80,13 @@ void add_plan(Command& app) {
           "--search is for one number of ranks, and --ranks has {}", ranks.size());
     if (!options->machine.empty()) options->plan.machine = load_machine(options->machine);
     if (ranks.size() == 1) options->plan.ranks = ranks.front();
-    const auto bytes =
-        options->memory.empty() ? std::nullopt : std::optional(parse_memory(options->memory));
+    std::optional<std::int64_t> bytes;  // for tensors
+    std::int64_t nccl = 0;
+    if (!options->memory.empty()) {
+      const std::int64_t memory = parse_memory(options->memory);
+      nccl = nccl_part_of(memory, config, options->plan);
+      bytes = memory - nccl;
+    }
     if (options->search) {
       const auto found = search_strategies(config, options->plan, bytes);
       std::cout << (options->json ? search_json(found) + "\n" : search_table(found)) << std::flush;
@@ -91,7 +96,9 @@ void add_plan(Command& app) {
       std::cout << plan_sweep(config, ranks, options->plan) << std::flush;
     } else {
       std::cout << plan(config, options->plan);
-      if (bytes) std::cout << advice_text(memory_advice(config, options->plan, *bytes), *bytes);
+      if (bytes) {
+        std::cout << advice_text(memory_advice(config, options->plan, *bytes), *bytes, nccl);
+      }
       std::cout << std::flush;
     }
     if (!options->trace.empty()) write_predicted_trace(config, options->plan, options->trace);
