@@ -104,14 +104,21 @@ std::optional<Launch> find_torchrun(const Environment& environment) {
                 .problem = {}};
 }
 
-}  // namespace
-
-Launch find_launch(const Environment& environment) {
+Launch find_launcher(const Environment& environment) {
   const auto mpirun = find_mpi(environment, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK");
   if (mpirun) return *mpirun;
   if (const auto launch = find_slurm_or_pmix(environment)) return *launch;
   if (const auto launch = find_torchrun(environment)) return *launch;
   return {};
+}
+
+}  // namespace
+
+Launch find_launch(const Environment& environment) {
+  Launch launch = find_launcher(environment);
+  const char* const command = environment("TESSERA_COMMAND");
+  if (launch.kind != Launch::Kind::none && command != nullptr) launch.command = command;
+  return launch;
 }
 
 Launch find_launch() {

@@ -25,6 +25,9 @@ struct Launch {
   int process = 0;
   /// For `tcp`.
   TcpRank place = {};
+  /// If `tessera` has started the processes: the words of its command before the file's name, such as
+  /// "tessera launch --ranks 4 -- train".
+  std::string command = {};
   /// For `unusable`: one line with the variables that were found, and advice.
   std::string problem;
 };
@@ -44,6 +47,8 @@ struct Launch {
 ///
 /// These alone mean nothing. SLURM_NTASKS is set in an allocation (salloc) and SLURM_PROCID = 0 in
 /// a batch script (sbatch), where programs run once. RANK and WORLD_SIZE count as a pair only.
+///
+/// `tessera` sets TESSERA_COMMAND for the processes that it starts, itself or by mpirun.
 ///
 /// torchrun may keep MASTER_PORT for a store of its own, and says so by
 /// TORCHELASTIC_USE_AGENT_STORE=True. Then the ranks use the next port.

@@ -87,6 +87,15 @@ TEST_CASE("processes of a launcher that MPI cannot use are told so, with the var
   CHECK_THAT(problem({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}}), Contains("SLURM_PROCID=1"));
 }
 
+TEST_CASE("ranks that tessera has started know the command that a person typed") {
+  Variables variables = torchrun(1, 2);
+  CHECK(launch_of(variables).command.empty());
+  variables["TESSERA_COMMAND"] = "tessera launch --ranks 2 -- train";
+  CHECK(launch_of(variables).command == "tessera launch --ranks 2 -- train");
+  variables.erase("RANK");  // a program that such a rank has started
+  CHECK(launch_of(variables).command.empty());
+}
+
 TEST_CASE("torchrun tells the ranks where to find each other") {
   Variables variables = torchrun(5, 8);
   variables["LOCAL_RANK"] = "1";

@@ -185,6 +185,11 @@ TEST_CASE("the command that continues a run names its folder, its launcher and i
   CHECK(command_to_continue(config, 4, {}) == "tessera train runs/a/config.yaml");
   CHECK(command_to_continue(config, 4, {.kind = Launch::Kind::mpi}) ==
         "mpirun -np 4 tessera train runs/a/config.yaml");
+  CHECK(command_to_continue(config, 4, {.kind = Launch::Kind::tcp}) ==
+        "torchrun ... --no-python tessera train runs/a/config.yaml");
+  const Launch own = {.kind = Launch::Kind::tcp, .command = "tessera launch --ranks auto -- train"};
+  CHECK(command_to_continue(config, 4, own) ==
+        "tessera launch --ranks auto -- train runs/a/config.yaml");
   config.train.dir = "my runs/it's";
   config.train.resume = "never";
   CHECK(command_to_continue(config, 1, {}) ==

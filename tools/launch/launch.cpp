@@ -285,6 +285,7 @@ int launch(const LaunchOptions& options) {
   }
   count_stop_signals();
   shorten_keepalive();
+  ::setenv("TESSERA_COMMAND", options.command.c_str(), 1);
   return launcher.run();
 }
 

@@ -23,6 +23,8 @@ struct LaunchOptions {
   int min_ranks = 0;
   RestartLimits limits;
   TrainArguments train;
+  /// The words of the person's command before the file's name: Launch::command.
+  std::string command;
   /// Options of mpirun, such as "--hostfile hosts". Then mpirun starts the ranks.
   std::vector<std::string> mpirun;
 };

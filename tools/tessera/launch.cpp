@@ -1,5 +1,7 @@
 #include "tools/launch/launch.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <memory>
 
@@ -75,6 +77,7 @@ void add_launch(Command& app) {
     LaunchOptions& launch_options = options->launch;
     launch_options.train = train_arguments(options->command);
     launch_options.ranks = number_of_ranks(options->ranks);
+    launch_options.command = fmt::format("tessera launch --ranks {} -- train", options->ranks);
     launch_options.mpirun = split_words(options->mpirun);
     outlive_closed_pipes();
     if (const int status = launch(launch_options); status != 0) throw ExitStatus{status};

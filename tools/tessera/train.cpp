@@ -3,6 +3,7 @@
 #include "sharding/comm/world.h"
 #include "tools/config/find.h"
 #include "tools/launch/launch.h"
+#include "tools/program/command_line.h"
 #include "tools/program/process.h"
 #include "tools/program/stop.h"
 #include "tools/tessera/commands.h"
@@ -17,7 +18,8 @@ namespace {
 void train_on_processes(const Config& config, const TrainOptions& options) {
   const int status = launch({.ranks = static_cast<int>(config.runtime.ranks),
                              .limits = {.most = 0},
-                             .train = {options.config, options.all_overrides()}});
+                             .train = {options.config, options.all_overrides()},
+                             .command = "tessera train"});
   if (status != 0) throw ExitStatus{status};
 }
 

@@ -25,11 +25,11 @@ std::string quoted(const std::string& word) {
 
 std::string command_to_continue(const Config& config, int ranks, const Launch& launch) {
   const std::string file = quoted((config.train.dir / "config.yaml").string());
-  std::string launcher;
-  if (launch.kind == Launch::Kind::mpi) launcher = fmt::format("mpirun -np {} ", ranks);
-  if (launch.kind == Launch::Kind::tcp) launcher = "torchrun ... --no-python ";
-  return fmt::format("{}tessera train {}{}", launcher, file,
-                     config.train.resume == "auto" ? "" : " --resume");
+  std::string command = "tessera train";
+  if (launch.kind == Launch::Kind::mpi) command = fmt::format("mpirun -np {} tessera train", ranks);
+  if (launch.kind == Launch::Kind::tcp) command = "torchrun ... --no-python tessera train";
+  if (!launch.command.empty()) command = launch.command;
+  return fmt::format("{} {}{}", command, file, config.train.resume == "auto" ? "" : " --resume");
 }
 
 }  // namespace tessera
