@@ -1498,6 +1498,9 @@ FAULTS = {
         "plans outlive the choices they were made by": (
             "  choices_ = algorithms.choices;\n  plans_.clear();\n",
             "  choices_ = algorithms.choices;\n"),
+        "a plan for the whole GPU is kept when NCCL holds multiprocessors": (
+            "g.epilogue, alignments,\n                    held_multiprocessors());",
+            "g.epilogue, alignments);"),
     },
     ("kernels/matmul/fastest_way.cpp", "kernels_fastest_way"): {
         "the slowest algorithm is chosen": (

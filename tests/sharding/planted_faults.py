@@ -452,6 +452,14 @@ FAULTS = {
             "if (!owned_.empty()) communication_stream().enqueue([owned = owned_] {});",
             ""),
     },
+    "sharding/plan/nccl_memory.cpp": {
+        "messages have the buffers of collectives": (
+            "if (use.messages) connections += ranks - 1;",
+            ""),
+        "NCCL joins the ranks along one axis only": (
+            "for (const int size : without) sizes.push_back(size * axis.size);",
+            "sizes.push_back(axis.size);"),
+    },
     "sharding/comm/launcher.cpp": {
         "a process that PMI started trains alone": (
             'if (const auto launch = find_mpi(environment, "PMI_SIZE", "PMI_RANK")) return launch;',
@@ -662,6 +670,25 @@ FAULTS_ON_GPUS = {
         "each rank keeps its own reason of an abort": (
             "fail_with(control_.aborted().value_or(reason));",
             "fail_with(reason);"),
+        "a split does not wait for the calls before it": (
+            "  wait_until_ended();\n  const auto describe",
+            "  const auto describe"),
+        "communicators that are split off have buffers of their own": (
+            "config.splitShare = 1;",
+            "config.splitShare = 0;"),
+    },
+    ("sharding/comm/nccl/job.cpp", "sharding_emulated_overlap"): {
+        "sharding.nccl_ctas does not reach NCCL": (
+            "  config.maxCTAs = ctas_;\n",
+            ""),
+    },
+    ("sharding/comm/nccl/nccl.cpp", "sharding_emulated_overlap"): {
+        "products count on the multiprocessors that NCCL holds": (
+            "overlaps ? options.ctas : 0;",
+            "overlaps ? 0 : 0;"),
+        "with deterministic sums cuBLASLt's algorithms depend on NCCL": (
+            "control.size() > 1 && !options.deterministic;",
+            "control.size() > 1;"),
     },
     ("sharding/comm/world.cpp", "sharding_cuda_nccl"): {
         "threads with a GPU each take NCCL, and hang": (
@@ -681,6 +708,9 @@ FAULTS_ON_GPUS = {
         "maxima by NCCL lose NaN": (
             "maximum ? ncclUint32 : type_of(to.dtype());",
             "type_of(to.dtype());"),
+        "a negative color is NCCL's for no group": (
+            "return color < 0 ? -2 * color - 1 : 2 * color;",
+            "return color;"),
     },
     ("kernels/cuda/work_queue.h", "sharding_emulated_overlap"): {
         "a thread block that starts late begins with the piece of its own number": (

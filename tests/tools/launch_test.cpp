@@ -271,6 +271,23 @@ TEST_CASE("launch: ranks without mpirun get torchrun's variables, and a free por
   CHECK(std::stoi(ports[0]) > 0);
 }
 
+TEST_CASE("one of two ranks", "[.rank]") {
+  CHECK(std::string(std::getenv("WORLD_SIZE")) == "2");
+}
+TEST_CASE("rank 1 fails", "[.rank]") {
+  CHECK(std::string(std::getenv("RANK")) == "0");
+}
+
+TEST_CASE("launch: a program runs again as ranks, with its arguments, until one fails") {
+  const auto status_of = [](std::string test) {
+    std::string program = "test";
+    char* arguments[] = {program.data(), test.data()};
+    return run_as_ranks(2, arguments, 2);
+  };
+  CHECK(status_of("one of two ranks") == 0);
+  CHECK(status_of("rank 1 fails") == 1);
+}
+
 TEST_CASE("process tree: its end is the end of all below it, also of orphans") {
   const TemporaryDirectory folder;
   const fs::path names = folder / "names";

@@ -1,4 +1,6 @@
-// tools/bench/on_gpu.sh with stand-ins for the programs that only print their arguments.
+// tools/bench/on_gpu.sh and on_gpus.sh with stand-ins for the programs that only print their arguments.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <string>
@@ -34,6 +36,20 @@ void make_build(const test::TemporaryDirectory& folder) {
 ShellOutcome on_gpu(const test::TemporaryDirectory& folder, const std::string& parts,
                     const std::string& variables = "") {
   return test::shell(variables + "PYTHON=/bin/false " TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh " +
+                         std::string(folder / "build") + " " + std::string(folder / "out") + " " +
+                         parts,
+                     folder);
+}
+
+/// on_gpus.sh on a machine whose nvidia-smi lists so many GPUs. `libraries`: of tessera.
+ShellOutcome on_gpus(const test::TemporaryDirectory& folder, int gpus, const std::string& parts,
+                     const std::string& libraries = "libnccl.so.2") {
+  std::string list = "[[ $1 == --list-gpus ]] || { echo 'NVIDIA H200, 580'; exit; }\n";
+  for (int i = 0; i < gpus; ++i) list += fmt::format("echo 'GPU {}: NVIDIA H200'\n", i);
+  make_program(folder / "nvidia-smi", list);
+  make_program(folder / "ldd", "echo " + libraries);
+  return test::shell("unset CUDA_VISIBLE_DEVICES; PATH=" + std::string(folder / "") +
+                         ":$PATH PYTHON=/bin/false " TESSERA_SOURCE_DIR "/tools/bench/on_gpus.sh " +
                          std::string(folder / "build") + " " + std::string(folder / "out") + " " +
                          parts,
                      folder);
@@ -91,6 +107,50 @@ TEST_CASE(
 TEST_CASE("on_gpu.sh: without folders it prints its usage") {
   const test::TemporaryDirectory folder;
   CHECK(test::shell(TESSERA_SOURCE_DIR "/tools/bench/on_gpu.sh", folder).status == 2);
+}
+
+TEST_CASE("on_gpus.sh: tells in a line why it does not run") {
+  const test::TemporaryDirectory folder;
+  make_build(folder);
+  const ShellOutcome one = on_gpus(folder, 1, "");
+  CHECK(one.status == 77);
+  CHECK(one.text() == "on_gpus.sh needs 2 GPUs, and this machine shows 1: on_gpu.sh is for one\n");
+  const ShellOutcome without = on_gpus(folder, 2, "", "libc.so.6");
+  CHECK(without.status == 77);
+  CHECK_THAT(without.text(), Contains("has no NCCL: install libnccl-dev"));
+  CHECK_THAT(without.text(), !Contains("bits"));
+}
+
+TEST_CASE("on_gpus.sh: correctness comes first, graphs last, and every part has the ranks") {
+  const test::TemporaryDirectory folder;
+  make_build(folder);
+  for (const char* name : {"test_sharding", "tessera"}) {
+    make_program(folder / "build/bin" / name, "echo \"$(basename $0) $*\"");
+  }
+  const ShellOutcome outcome = on_gpus(folder, 6, "");
+  const std::string text = outcome.text();
+  INFO(text);
+  CHECK(outcome.status == 0);
+  CHECK_THAT(text, Contains("4 GPUs\n"));  // a power of two
+  std::size_t last = 0;
+  for (const std::string part : {"bits", "bits_ranks", "bits_cuts", "tests", "collectives",
+                                 "strategies", "ctas", "prediction", "torch", "graph"}) {
+    const std::size_t place = text.find("\n" + part + " ");
+    INFO(part);
+    REQUIRE(place != text.npos);
+    CHECK(place >= last);
+    last = place;
+  }
+  CHECK_THAT(text, Contains("skipped: bits_tiny.json is not there") &&
+                       Contains("skipped: no PyTorch that finds a GPU"));
+  const auto log = [&](const char* name) { return read_text_file(folder / "out" / name); };
+  CHECK_THAT(log("bits.log"), Contains("--ranks 4") && Contains("--model gpt2"));
+  CHECK_THAT(log("bits_ranks.log"), Contains("train.elastic=4 --rows fsdp; fsdp ranks=2; fsdp ra"));
+  CHECK_THAT(log("collectives.log"), Contains("--ranks 2") && Contains("--ranks 4"));
+  CHECK_THAT(log("strategies.log"), Contains("--any-order --model llama3.2-1b"));
+  CHECK_THAT(log("ctas.log"), Contains("sharding.nccl_ctas=32"));
+  CHECK_THAT(log("prediction.log"), Contains("plan gpt2-xl --ranks 4 --machine h200-sustained"));
+  CHECK_THAT(log("graph.log"), Contains("fsdp graph=true"));
 }
 
 }  // namespace tessera

@@ -1000,6 +1000,9 @@ FAULTS = {
         "the command that continues would start again": (
             'config.train.resume == "auto" ? "" : " --resume"',
             '""'),
+        "ranks that tessera has started would continue by torchrun": (
+            "if (!launch.command.empty()) command = launch.command;",
+            ""),
     },
     ("tools/train/tensorboard.cpp", "tensorboard"): {
         "TensorBoard's checksums are not masked": (

@@ -1,6 +1,6 @@
 // bench_collectives: every collective over sizes, compared with the device's rate of copying.
 //
-//   bench_collectives --ranks 2               ranks are threads
+//   bench_collectives --ranks 2               ranks are threads, or with NCCL processes with a GPU each
 //   mpirun -np 2 bench_collectives            ranks are processes
 //
 // The model. A collective must touch memory in any implementation. With N ranks and S bytes (of the
@@ -39,6 +39,7 @@
 #include "sharding/comm/world.h"
 #include "tools/bench/command_line.h"
 #include "tools/bench/report.h"
+#include "tools/launch/rank_commands.h"
 #include "tools/measure/link.h"
 #include "tools/measure/median.h"
 #include "tools/plan/machine_file.h"
@@ -167,7 +168,8 @@ int main(int count, char** arguments) {
   tessera::Command app("bench_collectives",
                        "Times every collective over sizes, next to the device's rate of copying");
   app.shows_defaults();
-  app.option("--ranks", options.world.ranks, "Ranks, as threads of this process; not under mpirun")
+  app.option("--ranks", options.world.ranks,
+             "Ranks: threads, or with NCCL a process for each GPU; not under mpirun")
       .positive();
   app.option("--device", options.device, "Device of rank 0: auto, cpu, cuda or cuda:1");
   app.option("--threads", options.world.threads,
@@ -182,6 +184,9 @@ int main(int count, char** arguments) {
   app.option("--json", options.json, "Also write the figures to this file");
   return tessera::run_main(app, count, arguments, [&] {
     options.world.device = tessera::device_of_option(options.device);
+    if (tessera::are_processes(options.world)) {
+      return tessera::run_as_ranks(count, arguments, options.world.ranks);
+    }
     tessera::run_world(options.world,
                        [&](tessera::Communicator& world) { tessera::run(world, options); });
     return 0;

@@ -7,7 +7,7 @@
 // prediction to the byte. Rows that differ only in keys without an effect on results must have the
 // first row's bits: loss, gradient norm and weights. (One exception: where sums over ranks have
 // another order, as for hsdp on 2 x 3 ranks, they must agree to 1e-6.) NCCL sums in the order of
-// the other communicators (sharding.deterministic). Times are medians over the steps. Every row
+// the other communicators (sharding.deterministic), unless --any-order is given. Times are medians over the steps. Every row
 // runs in turns with the first one, step by step, and is compared with its neighbour in time: a
 // machine that is slow for a while slows both.
 #include <fmt/format.h>
@@ -26,6 +26,7 @@
 #include "tools/bench/report.h"
 #include "tools/config/parse.h"
 #include "tools/config/sharding_options.h"
+#include "tools/launch/rank_commands.h"
 #include "tools/measure/workload.h"
 #include "tools/program/command_line.h"
 
@@ -41,6 +42,7 @@ struct Options {
   std::vector<std::string> strategies = strategy_variants();
   std::string rows;
   std::vector<std::string> pair;
+  bool any_order = false;
   std::string json;
 };
 
@@ -116,6 +118,7 @@ bool run(const Options& options, const std::vector<Compared>& rows, Communicator
   if (world.rank() == 0) print_heading(options, rows, world.size());
   const Comparison comparison = {
       .rows = rows,
+      .any_order = options.any_order,
       .figures =
           compare_rows({.rows = rows, .steps = options.steps, .rounds = options.rounds}, world)};
   if (world.rank() != 0) return true;
@@ -127,7 +130,8 @@ bool run(const Options& options, const std::vector<Compared>& rows, Communicator
 void add_options(Command& app, Options& options) {
   const Option model = add_workload_options(app, options.workload);
   app.option("--ranks", options.ranks,
-             "Ranks, as threads; 2 by default, or 1 for strategy single; not under mpirun")
+             "Ranks: threads, or with NCCL a process for each GPU; 2 by default, or 1 for strategy "
+             "single; not under mpirun")
       .range(1, 1024);
   app.option("--threads", options.threads, "Threads per rank; 0: the cores divided by the ranks")
       .range(0, 4096);
@@ -151,6 +155,8 @@ void add_options(Command& app, Options& options) {
       .excludes(strategies)
       .excludes(rows)
       .excludes(model);
+  app.flag("--any-order", options.any_order,
+           "NCCL adds in an order of its own: faster, and results are not compared");
   app.option("--json", options.json, "Also write the figures to this file");
 }
 
@@ -169,7 +175,12 @@ int main(int count, char** arguments) {
     std::atomic<bool> agreed = true;
     std::vector<tessera::Compared> rows;
     tessera::check_once({}, [&] { rows = tessera::rows_of(options); });
-    tessera::run_world(tessera::world_of(rows), [&](tessera::Communicator& world) {
+    tessera::WorldOptions world = tessera::world_of(rows);
+    world.deterministic = !options.any_order;
+    if (tessera::are_processes(world)) {
+      return tessera::run_as_ranks(count, arguments, world.ranks);
+    }
+    tessera::run_world(world, [&](tessera::Communicator& world) {
       if (!tessera::run(options, rows, world)) agreed = false;
     });
     return agreed ? 0 : 1;

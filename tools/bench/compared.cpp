@@ -24,9 +24,9 @@ namespace tessera {
 namespace {
 
 /// Keys of the world, which all rows share.
-constexpr std::string_view kShared[] = {"runtime.device", "sharding.communicator",
+constexpr std::string_view kShared[] = {"runtime.device",         "sharding.communicator",
                                         "sharding.deterministic", "sharding.check_collectives",
-                                        "sharding.timeout"};
+                                        "sharding.nccl_ctas",     "sharding.timeout"};
 
 /// Keys that no loss, norm or weight depends on. (Replicas of a size that is not a power of two
 /// are the exception; see RowFigures::summed_apart.)
@@ -48,6 +48,7 @@ constexpr std::string_view kWithoutEffect[] = {"data.train",
                                                "sharding.check_replicas",
                                                "sharding.offload",
                                                "sharding.activation_checkpointing",
+                                               "runtime.graph",
                                                "runtime.threads",
                                                "runtime.pin"};
 

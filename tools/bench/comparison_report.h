@@ -11,6 +11,8 @@ namespace tessera {
 /// Rows of a comparison, and the figures of each.
 struct Comparison {
   std::vector<Compared> rows;
+  /// Sums over ranks were formed in an order of NCCL's: results are not compared.
+  bool any_order = false;
   std::vector<RowFigures> figures;
 
   /// Whether each row agrees with the first one. Rows that compute otherwise need not.

@@ -27,7 +27,8 @@ def add_options(parser, batch):
     parser.add_argument("--batch", type=int, default=batch, help="rows of all ranks")
     parser.add_argument("--sequence", type=int, default=256)
     parser.add_argument("--launch", default="mpirun", choices=["mpirun", "threads"],
-                        help="our ranks; with threads, their memory is the mean of the ranks")
+                        help="our ranks; threads: those that tessera starts itself, on GPUs processes. On the CPU "
+                             "their memory is the mean of the ranks")
     parser.add_argument("--tessera", default="build/bin/tessera")
     parser.add_argument("--json", help="also write the figures to this file")
 

@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
 #include "runtime/descriptor.h"
 #include "sharding/comm/tcp/socket.h"
+#include "tools/launch/process_tree.h"
 
 namespace tessera {
 
@@ -22,6 +27,15 @@ std::vector<std::vector<std::string>> rank_commands(const std::vector<std::strin
     words.insert(words.end(), command.begin(), command.end());
   }
   return commands;
+}
+
+int run_as_ranks(int count, char** arguments, int ranks) {
+  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  command.insert(command.end(), arguments + 1, arguments + count);
+  ProcessTree tree(rank_commands(command, ranks));
+  for (;; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+    if (const auto status = tree.poll()) return *status;
+  }
 }
 
 }  // namespace tessera

@@ -11,4 +11,8 @@ namespace tessera {
 std::vector<std::vector<std::string>> rank_commands(const std::vector<std::string>& command,
                                                     int ranks);
 
+/// Starts this program again with the same arguments, as so many ranks, and waits until all have ended or
+/// one has failed. Then the others are ended. Returns the status of the rank that failed, or 0.
+int run_as_ranks(int count, char** arguments, int ranks);
+
 }  // namespace tessera
