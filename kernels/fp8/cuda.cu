@@ -1,0 +1,69 @@
+// Traffic of fp8_round: one read, one write (4 bytes an element). The largest value is an integer maximum, so the
+// order of blocks does not matter.
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/magnitude.h"
+#include "kernels/cuda/numeric.h"
+#include "kernels/fp8/grid.h"
+
+namespace tessera::cuda {
+namespace {
+
+using gpu::kThreads;
+using Vector = gpu::Vector<bfloat16>;
+
+/// A thread takes vectors of 8, a grid's width from one to the next, and the first threads the last elements.
+__global__ void __launch_bounds__(kThreads)
+    round_kernel(bfloat16* y, const bfloat16* x, std::int64_t vectors, std::int64_t count,
+                 Fp8Grid grid, const float* scale_at, float* largest) {
+  const float scale = *scale_at, inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
+  const auto rounded = [&](float value) {
+    return scale == 0.0f ? value : inverse * grid.nearest(scale * value);
+  };
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  int most = 0;
+  for (std::int64_t v = first; v < vectors; v += threads) {
+    Vector values = Vector::load(x + v * Vector::kSize);
+#pragma unroll
+    for (float& value : values.values) {
+      most = max(most, gpu::bits_of_magnitude(value));
+      value = rounded(value);
+    }
+    values.store(y + v * Vector::kSize);
+  }
+  for (std::int64_t i = vectors * Vector::kSize + first; i < count; i += threads) {
+    const float value = gpu::load(x[i]);
+    most = max(most, gpu::bits_of_magnitude(value));
+    gpu::store(y[i], rounded(value));
+  }
+  gpu::raise(largest, most);
+}
+
+__global__ void __launch_bounds__(kThreads) next_scales_kernel(Fp8Tensors tensors) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < tensors.count) tensors.next(i);
+}
+
+}  // namespace
+
+void fp8_round(Out y, const Tensor& x, Fp8Format format, const Tensor& scale, Out largest) {
+  const std::int64_t count = x.numel();
+  if (count == 0) return;
+  const auto addresses =
+      reinterpret_cast<std::uintptr_t>(x.raw()) | reinterpret_cast<std::uintptr_t>(y.raw());
+  const std::int64_t vectors = addresses % 16 == 0 ? count / Vector::kSize : 0;
+  gpu::launch(round_kernel, dim3(gpu::blocks_for(count, 4 * Vector::kSize * kThreads, 4096)),
+              dim3(kThreads), 0, gpu::stream(), y.data<bfloat16>(), x.data<bfloat16>(), vectors,
+              count, Fp8Grid::of(format), scale.data<float>(), largest.data<float>());
+}
+
+void fp8_next_scales(Out scales, Out history, Out largest, Out excess, const Tensor& limits) {
+  const std::int64_t count = limits.numel();
+  if (count == 0) return;
+  gpu::launch(next_scales_kernel, dim3(gpu::blocks_for(count, kThreads)), dim3(kThreads), 0,
+              gpu::stream(),
+              Fp8Tensors{scales.data<float>(), history.data<float>(), largest.data<float>(),
+                         excess.data<float>(), limits.data<float>(), count, history.size(0)});
+}
+
+}  // namespace tessera::cuda
