@@ -37,11 +37,21 @@ void fp8_round(Out y, const Tensor& x, Fp8Format format, const Tensor& scale, Ou
       *largest.data<float>());
 }
 
-void fp8_next_scales(Out scales, Out history, Out largest, Out excess, const Tensor& limits) {
-  const Fp8Tensors tensors{scales.data<float>(), history.data<float>(), largest.data<float>(),
-                           excess.data<float>(), limits.data<float>(),  limits.numel(),
-                           history.size(0)};
-  for (std::int64_t i = 0; i < tensors.count; ++i) tensors.next(i);
+void fp8_record(Out history, Out largest, Out excess, const Tensor& scales, const Tensor& limits) {
+  const Fp8History past{history.data<float>(), history.size(0), history.size(1)};
+  float* const now = largest.data<float>();
+  for (std::int64_t i = 0; i < past.count; ++i) {
+    excess.data<float>()[i] = now[i] * scales.data<float>()[i] / limits.data<float>()[i];
+    past.enter(i, now[i]);
+    now[i] = 0.0f;
+  }
+}
+
+void fp8_scales(Out scales, const Tensor& history, const Tensor& limits) {
+  const Fp8History past{history.data<float>(), history.size(0), history.size(1)};
+  for (std::int64_t i = 0; i < past.count; ++i) {
+    scales.data<float>()[i] = past.scale(i, limits.data<float>()[i]);
+  }
 }
 
 }  // namespace tessera::cpu

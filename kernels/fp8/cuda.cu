@@ -11,6 +11,10 @@ namespace {
 using gpu::kThreads;
 using Vector = gpu::Vector<bfloat16>;
 
+__device__ std::int64_t thread_of_grid() {
+  return static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+}
+
 /// A thread takes vectors of 8, a grid's width from one to the next, and the first threads the last elements.
 __global__ void __launch_bounds__(kThreads)
     round_kernel(bfloat16* y, const bfloat16* x, std::int64_t vectors, std::int64_t count,
@@ -19,7 +23,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto rounded = [&](float value) {
     return scale == 0.0f ? value : inverse * grid.nearest(scale * value);
   };
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t first = thread_of_grid();
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
   int most = 0;
   for (std::int64_t v = first; v < vectors; v += threads) {
@@ -39,9 +43,29 @@ __global__ void __launch_bounds__(kThreads)
   gpu::raise(largest, most);
 }
 
-__global__ void __launch_bounds__(kThreads) next_scales_kernel(Fp8Tensors tensors) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < tensors.count) tensors.next(i);
+__global__ void __launch_bounds__(kThreads)
+    record_kernel(Fp8History history, float* largest, float* excess, const float* scales,
+                  const float* limits) {
+  const std::int64_t i = thread_of_grid();
+  if (i >= history.count) return;
+  const float now = largest[i];
+  excess[i] = now * scales[i] / limits[i];
+  history.enter(i, now);
+  largest[i] = 0.0f;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    scales_kernel(float* scales, Fp8History history, const float* limits) {
+  const std::int64_t i = thread_of_grid();
+  if (i < history.count) scales[i] = history.scale(i, limits[i]);
+}
+
+/// One thread per tensor.
+template <typename... Parameters, typename... Arguments>
+void launch_for(const Fp8History& history, void (*kernel)(Parameters...), Arguments... arguments) {
+  if (history.count == 0) return;
+  gpu::launch(kernel, dim3(gpu::blocks_for(history.count, kThreads)), dim3(kThreads), 0,
+              gpu::stream(), arguments...);
 }
 
 }  // namespace
@@ -57,13 +81,15 @@ void fp8_round(Out y, const Tensor& x, Fp8Format format, const Tensor& scale, Ou
               count, Fp8Grid::of(format), scale.data<float>(), largest.data<float>());
 }
 
-void fp8_next_scales(Out scales, Out history, Out largest, Out excess, const Tensor& limits) {
-  const std::int64_t count = limits.numel();
-  if (count == 0) return;
-  gpu::launch(next_scales_kernel, dim3(gpu::blocks_for(count, kThreads)), dim3(kThreads), 0,
-              gpu::stream(),
-              Fp8Tensors{scales.data<float>(), history.data<float>(), largest.data<float>(),
-                         excess.data<float>(), limits.data<float>(), count, history.size(0)});
+void fp8_record(Out history, Out largest, Out excess, const Tensor& scales, const Tensor& limits) {
+  const Fp8History past{history.data<float>(), history.size(0), history.size(1)};
+  launch_for(past, record_kernel, past, largest.data<float>(), excess.data<float>(),
+             scales.data<float>(), limits.data<float>());
+}
+
+void fp8_scales(Out scales, const Tensor& history, const Tensor& limits) {
+  const Fp8History past{history.data<float>(), history.size(0), history.size(1)};
+  launch_for(past, scales_kernel, scales.data<float>(), past, limits.data<float>());
 }
 
 }  // namespace tessera::cuda

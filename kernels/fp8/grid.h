@@ -80,29 +80,25 @@ TESSERA_FP8_FUNCTION float scale_for(float largest, float limit) {
   return largest * scale > limit ? 0.5f * scale : scale;
 }
 
-/// The readings and scales of tensors, as fp8_next_scales has them.
-struct Fp8Tensors {
-  float *scales, *history, *largest, *excess;
-  const float* limits;
-  std::int64_t count, steps;
+/// The history of tensors: [steps, count], the latest step first.
+struct Fp8History {
+  float* largest;
+  std::int64_t steps, count;
 
-  /// The step of tensor i.
-  TESSERA_FP8_FUNCTION void next(std::int64_t i) const {
-    const float now = largest[i];
-    excess[i] = now * scales[i] / limits[i];
-    largest[i] = 0.0f;
-    if ((bits_of(now) & 0x7fffffffu) < 0x7f800000u) {
-      for (std::int64_t step = steps - 1; step > 0; --step) {
-        history[step * count + i] = history[(step - 1) * count + i];
-      }
-      history[i] = now;
+  /// Of tensor i.
+  TESSERA_FP8_FUNCTION void enter(std::int64_t i, float now) const {
+    if ((bits_of(now) & 0x7fffffffu) >= 0x7f800000u) return;
+    for (std::int64_t at = (steps - 1) * count + i; at >= count; at -= count) {
+      largest[at] = largest[at - count];
     }
+    largest[i] = now;
+  }
+  TESSERA_FP8_FUNCTION float scale(std::int64_t i, float limit) const {
     float most = 0.0f;
-    for (std::int64_t step = 0; step < steps; ++step) {
-      const float then = history[step * count + i];
-      most = then > most ? then : most;
+    for (std::int64_t at = i; at < steps * count; at += count) {
+      most = largest[at] > most ? largest[at] : most;
     }
-    scales[i] = most > 0.0f ? scale_for(most, limits[i]) : 0.0f;
+    return most > 0.0f ? scale_for(most, limit) : 0.0f;
   }
 };
 

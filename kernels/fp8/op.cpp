@@ -2,9 +2,24 @@
 
 #include "kernels/checks.h"
 #include "kernels/fp8/grid.h"
-#include "runtime/check.h"
 
 namespace tessera {
+
+namespace {
+
+/// The history, and tensors with a number for each of its columns.
+void check_history(std::string_view op, const Tensor& history,
+                   std::initializer_list<Argument> columns) {
+  check_dtype(op, {"history", history}, DType::f32);
+  check_rank(op, {"history", history}, 2);
+  for (const Argument& column : columns) {
+    check_on_one_device(op, {{"history", history}, column});
+    check_dtype(op, column, DType::f32);
+    check_shape(op, column, {history.size(1)});
+  }
+}
+
+}  // namespace
 
 float largest_of(Fp8Format format) {
   return Fp8Grid::of(format).largest;
@@ -23,22 +38,18 @@ void fp8_round(Out y, const Tensor& x, Fp8Format format, const Tensor& scale, Ou
   run_on<cpu::fp8_round, cuda::fp8_round>(y.device(), op, y, x, format, scale, largest);
 }
 
-void fp8_next_scales(Out scales, Out history, Out largest, Out excess, const Tensor& limits) {
-  constexpr std::string_view op = "fp8_next_scales";
-  check_rank(op, {"limits", limits}, 1);
-  check_rank(op, {"history", history}, 2);
-  const std::int64_t count = limits.numel();
-  for (const Argument& tensor : {Argument{"scales", scales}, Argument{"largest", largest},
-                                 Argument{"excess", excess}, Argument{"limits", limits}}) {
-    check_on_one_device(op, {{"history", history}, tensor});
-    check_dtype(op, tensor, DType::f32);
-    check_shape(op, tensor, {count});
-  }
-  check_dtype(op, {"history", history}, DType::f32);
-  check_shape(op, {"history", history}, {history.size(0), count});
-  check(history.size(0) > 0, "{}: a history of no steps", op);
-  run_on<cpu::fp8_next_scales, cuda::fp8_next_scales>(scales.device(), op, scales, history, largest,
-                                                      excess, limits);
+void fp8_record(Out history, Out largest, Out excess, const Tensor& scales, const Tensor& limits) {
+  constexpr std::string_view op = "fp8_record";
+  check_history(op, history,
+                {{"largest", largest}, {"excess", excess}, {"scales", scales}, {"limits", limits}});
+  run_on<cpu::fp8_record, cuda::fp8_record>(history.device(), op, history, largest, excess, scales,
+                                            limits);
+}
+
+void fp8_scales(Out scales, const Tensor& history, const Tensor& limits) {
+  constexpr std::string_view op = "fp8_scales";
+  check_history(op, history, {{"scales", scales}, {"limits", limits}});
+  run_on<cpu::fp8_scales, cuda::fp8_scales>(history.device(), op, scales, history, limits);
 }
 
 }  // namespace tessera

@@ -2,7 +2,8 @@
 //
 //   fp8_round        y_i = (the number of the format nearest to scale x_i) / scale
 //                    largest = max(largest, |x_i|)
-//   fp8_next_scales  the scales of the next step, from the largest values of the last steps
+//   fp8_record  ends a step: its largest magnitudes enter the history
+//   fp8_scales  the scales of the next step, from the history
 //
 //   x, y   bf16, equal shapes; y may be x
 //   scale  [1] f32, a power of two; 0: y = x
@@ -31,21 +32,23 @@ float largest_of(Fp8Format format);
 
 void fp8_round(Out y, const Tensor& x, Fp8Format format, const Tensor& scale, Out largest);
 
-/// One step of `count` tensors. All but `history` [steps, count] are [count], f32:
+/// For `count` tensors: `history` is [steps, count] f32, its latest step first; all others are [count] f32.
 ///
-///   excess   = largest scale / limit: above 1 if numbers of the step were cut to `limit`
-///   history  forgets its oldest row and gains `largest`, unless that is infinite or NaN
-///   scale    = the largest power of two with scale max(history) <= limit; 0 if the history has zeros alone
-///   largest  = 0
-void fp8_next_scales(Out scales, Out history, Out largest, Out excess, const Tensor& limits);
+///   excess = largest scale / limit: above 1 if numbers of the step were cut to `limit`
+///   history loses its oldest number and gains `largest`, unless that is infinite or NaN;  largest = 0
+void fp8_record(Out history, Out largest, Out excess, const Tensor& scales, const Tensor& limits);
+/// scale = the largest power of two with scale max(history) <= limit, at most 2^100; 0 if the history is all zeros.
+void fp8_scales(Out scales, const Tensor& history, const Tensor& limits);
 
 namespace cpu {
 decltype(tessera::fp8_round) fp8_round;
-decltype(tessera::fp8_next_scales) fp8_next_scales;
+decltype(tessera::fp8_record) fp8_record;
+decltype(tessera::fp8_scales) fp8_scales;
 }  // namespace cpu
 namespace cuda {
 decltype(tessera::fp8_round) fp8_round;
-decltype(tessera::fp8_next_scales) fp8_next_scales;
+decltype(tessera::fp8_record) fp8_record;
+decltype(tessera::fp8_scales) fp8_scales;
 }  // namespace cuda
 
 }  // namespace tessera

@@ -141,7 +141,8 @@ TEST_CASE("fp8: a scale is the largest power of two that keeps the last steps wi
   const float limit = largest_of(Fp8Format::e4m3);
   const auto scale_after = [&](float value) {
     const Tensor scales = number(0.0f), history = Tensor::zeros({3, 1}, DType::f32);
-    fp8_next_scales(scales, history, number(value), number(0.0f), number(limit));
+    fp8_record(history, number(value), number(0.0f), scales, number(limit));
+    fp8_scales(scales, history, number(limit));
     return scales.item<float>();
   };
   REQUIRE(scale_after(0.0f) == 0.0f);
@@ -166,7 +167,8 @@ TEST_CASE(
   const Tensor excess = numbers({-1.0f, -1.0f}), limits = numbers({448.0f, 57344.0f});
   const auto step = [&](float first, float second) {
     const Tensor largest = numbers({first, second});
-    fp8_next_scales(scales, history, largest, excess, limits);
+    fp8_record(history, largest, excess, scales, limits);
+    fp8_scales(scales, history, limits);
     REQUIRE(largest.to_vector<float>() == std::vector{0.0f, 0.0f});
     return scales.to_vector<float>();
   };
@@ -190,8 +192,10 @@ TEST_CASE("fp8 refuses arguments that do not fit together") {
                       Contains("fp8_round: x is f32"));
   REQUIRE_THROWS_WITH(fp8_round(x, x, Fp8Format::e4m3, Tensor::zeros({2}, DType::f32), one),
                       Contains("fp8_round: scale is f32 [2]"));
-  REQUIRE_THROWS_WITH(fp8_next_scales(one, Tensor::zeros({1, 2}, DType::f32), one, one, one),
-                      Contains("fp8_next_scales: history is f32 [1, 2]"));
+  const Tensor history = Tensor::zeros({1, 2}, DType::f32);
+  REQUIRE_THROWS_WITH(fp8_scales(one, history, one), Contains("fp8_scales: scales is f32 [1]"));
+  REQUIRE_THROWS_WITH(fp8_record(one, one, one, one, one),
+                      Contains("fp8_record: history is f32 [1]"));
 }
 
 }  // namespace tessera
