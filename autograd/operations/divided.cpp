@@ -6,6 +6,7 @@
 
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
+#include "autograd/fp8.h"
 #include "kernels/add/op.h"
 #include "kernels/cast/op.h"
 #include "kernels/matmul/parts.h"
@@ -119,7 +120,7 @@ Tensor sum_over_inputs(const SharedAxis& axis, const Tensor& x, const Tensor& we
 
 ScatteredSums sum_over_outputs(const SharedAxis& axis, const Tensor& dy,
                                const JoinedParameters& weight, Transpose transpose_weight) {
-  const Tensor data = weight.data_for(dy.dtype());
+  const Tensor data = weight_factor(weight, dy.dtype());
   const std::int64_t inputs = data.size(transpose_weight == Transpose::yes ? 1 : 0);
   const std::vector<DepthPart> parts =
       parts_of_outputs(weight, transpose_weight, axis->own_parts());

@@ -7,6 +7,7 @@
 #include "autograd/activations.h"
 #include "autograd/context_axis.h"
 #include "autograd/engine.h"
+#include "autograd/fp8.h"
 #include "autograd/joined_parameters.h"
 #include "autograd/operations/adapter.h"
 #include "autograd/operations/divided.h"
@@ -46,7 +47,7 @@ struct MlpLayers {
   std::int64_t hidden_width() const { return gated ? pre_width() / 2 : pre_width(); }
 
   void hidden_forward(Out hidden, Out pre, GatheredRows& rows) const {
-    const Tensor weight = fc_weight.data_for(pre.dtype()), bias = data_of(fc_bias);
+    const Tensor weight = weight_factor(fc_weight, pre.dtype()), bias = data_of(fc_bias);
     rows.for_each_range([&](const RowRange& range) {
       log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.numel());
       const Tensor x = range.of(rows.rows()), y = range.of(hidden), pre_of = range.of(pre);
@@ -56,11 +57,12 @@ struct MlpLayers {
         linear_gelu_forward(y, pre_of, x, weight, transpose, bias, gelu);
       }
     });
+    fp8_round_factor(proj_weight, Fp8Role::input, hidden);
   }
   /// The gradient of `pre`. In a gated layer it overwrites `pre`, and the gradient of `hidden`
   /// overwrites `hidden`, which may be undefined. By rank the weight's gradient needs `hidden` later.
   Tensor pre_gradient(GatheredRows& dy, const Tensor& pre, const Tensor& hidden) const {
-    const Tensor weight = proj_weight.data_for(pre.dtype());
+    const Tensor weight = weight_factor(proj_weight, pre.dtype());
     const Tensor dpre = gated ? reuse(pre) : like(pre);
     const bool overwrites = gated && hidden.defined() && !travel_by_rank(axis_of(proj_weight));
     const Tensor dhidden = overwrites ? reuse(hidden) : Tensor();
@@ -76,6 +78,7 @@ struct MlpLayers {
                                     : activation({range.count, hidden_width()}, dy_of.dtype());
       swiglu_linear_backward_input(dpre_of, dhidden_of, dy_of, weight, transpose, pre_of, gate);
     });
+    fp8_round_factor(fc_weight, Fp8Role::gradient, dpre);
     return dpre;
   }
 };
@@ -84,7 +87,7 @@ struct MlpLayers {
 Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedParameters& weight,
                          Transpose transpose, const JoinedParameters& bias,
                          const Tensor& residual) {
-  const Tensor data = weight.data_for(x.rows().dtype()), bias_data = data_of(bias);
+  const Tensor data = weight_factor(weight, x.rows().dtype()), bias_data = data_of(bias);
   if (sums != nullptr) {
     return sum_over_inputs(sums, x.whole(), data, transpose, bias_data, residual);
   }
@@ -100,7 +103,7 @@ Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedPar
 /// dx = received + dy weight^T, of rows as they arrive. `received` may be undefined.
 Tensor gradients_of_rows(GatheredRows& dy, const JoinedParameters& weight, Transpose transpose,
                          const Tensor& received) {
-  const Tensor data = weight.data_for(dy.rows().dtype());
+  const Tensor data = weight_factor(weight, dy.rows().dtype());
   const std::int64_t inputs = data.size(transpose == Transpose::yes ? 1 : 0);
   const Tensor dx = activation({dy.rows().size(0), inputs}, dy.rows().dtype());
   dy.for_each_range([&](const RowRange& range) {
@@ -141,7 +144,7 @@ Tensor product_of_outputs(const SharedAxis& sums, GatheredRows& dy, const Joined
 
 Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residual) {
   const SharedAxis axis = axis_of(layers.fc_weight);
-  const Tensor own = as_rows(x.data());
+  const Tensor own = fp8_factor(layers.fc_weight, Fp8Role::input, as_rows(x.data()));
   GatheredRows rows(axis, own);
   const std::int64_t N = rows.rows().size(0), outputs = layers.outputs_of(layers.proj_weight);
   const Shape shape = x.shape().with(-1, outputs);
@@ -164,7 +167,10 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
        saved_hidden =
            layers.proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
         const Transpose transpose = layers.transpose;
-        std::optional<GatheredRows> dy_rows(std::in_place, axis, as_rows(dy)), early;
+        const auto own_dy = [&] {
+          return fp8_factor(layers.proj_weight, Fp8Role::gradient, as_rows(dy));
+        };
+        std::optional<GatheredRows> dy_rows(std::in_place, axis, own_dy()), early;
         if (travel_by_rank(axis)) early.emplace(axis, std::exchange(saved_rows, {}));
         const auto of_proj = [&] {
           accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden, dy_rows->whole(),
@@ -218,7 +224,7 @@ Variable plain_linear(const Variable& x, const JoinedParameters& weight,
   const SharedAxis sums_inputs = divided == Divided::inputs ? axis : nullptr;
   const SharedAxis sums_outputs =
       divided == Divided::outputs || divided == Divided::vocabulary ? axis : nullptr;
-  const Tensor own = as_rows(x.data());
+  const Tensor own = fp8_factor(weight, Fp8Role::input, as_rows(x.data()));
   const Shape shape = shape_of_result(x, axis, divided, outputs_of(weight, layout));
   const Tensor residuals = residual_rows(residual, shape, "linear");
   const Tensor y = product_of_inputs(sums_inputs, GatheredRows(gathers, own), weight, transpose,
@@ -228,7 +234,8 @@ Variable plain_linear(const Variable& x, const JoinedParameters& weight,
   const Tensor saved = weight.trainable() ? own : Tensor();
   const auto input_gradient = [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](
                                   const Tensor& dy, const Tensor& received) {
-    GatheredRows dy_rows(sums_inputs, as_rows(dy)), x_rows(gathers, saved);
+    GatheredRows dy_rows(sums_inputs, fp8_factor(weight, Fp8Role::gradient, as_rows(dy)));
+    GatheredRows x_rows(gathers, saved);
     const auto weights = [&] {
       accumulate_gradients(weight, bias, x_rows.take(), dy_rows.whole(), transpose);
     };

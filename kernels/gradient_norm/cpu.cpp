@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/magnitude.h"
 #include "kernels/cpu/multi_tensor.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
@@ -20,18 +21,12 @@ constexpr std::int64_t kChunk = 32 * kPiece;
 
 constexpr std::int32_t kBitsOfInfinity = 0x7f800000;
 
-// The bits of |x| are ordered as the values are, with NaN above infinity. So an integer maximum
-// finds the largest magnitude and lets NaN through.
-template <typename T>
-std::int32_t bits_of_magnitude(T x) {
-  return std::bit_cast<std::int32_t>(load(x)) & 0x7fffffff;
-}
-
 template <typename T>
 std::int32_t largest_bits(const T* x, std::int64_t count) {
   std::int32_t largest = 0;
 #pragma omp simd reduction(max : largest)
-  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, bits_of_magnitude(x[i]));
+  for (std::int64_t i = 0; i < count; ++i)
+    largest = std::max(largest, bits_of_magnitude(load(x[i])));
   return largest;
 }
 
@@ -80,7 +75,7 @@ std::int32_t add_squares(std::int64_t* words, const T* x, std::int64_t count,
   std::int32_t below = 0;
 #pragma omp simd reduction(+ : upper_sum, rest_sum) reduction(max : below)
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int32_t bits = bits_of_magnitude(x[i]);
+    const std::int32_t bits = bits_of_magnitude(load(x[i]));
     const double value = std::bit_cast<float>(bits >= least && bits <= largest ? bits : 0);
     below = std::max(below, bits < least ? bits : 0);
     const double square = value * value;

@@ -58,7 +58,7 @@ __device__ int warp_maximum(int value) {
 __device__ int warp_largest(const float (&x)[kElements]) {
   int largest = 0;
 #pragma unroll
-  for (int k = 0; k < kElements; ++k) largest = max(largest, bits_of_magnitude(x[k]));
+  for (int k = 0; k < kElements; ++k) largest = max(largest, gpu::bits_of_magnitude(x[k]));
   return warp_maximum(largest);
 }
 

@@ -4,8 +4,8 @@
 // next to the largest of them. The others wait for another round, relative to the largest that is left.
 #pragma once
 
+#include "kernels/cuda/magnitude.h"
 #include "kernels/cuda/multi_tensor.h"
-#include "kernels/cuda/reduce.h"
 #include "kernels/gradient_norm/exact_sum.h"
 
 namespace tessera::cuda {
@@ -14,11 +14,6 @@ using Word = unsigned long long;
 
 inline constexpr int kQuads = gpu::kChunk / (4 * gpu::kThreads);  // of a thread
 inline constexpr int kElements = 4 * kQuads;
-
-// The bits of |x| are ordered as the values are, with NaN above infinity.
-__device__ inline int bits_of_magnitude(float x) {
-  return static_cast<int>(__float_as_uint(x) & 0x7fffffffu);
-}
 
 // add_to_words of exact_sum.h, for positions from 0 on.
 __device__ inline void add_value(Word* words, Uint128 value, int position) {

@@ -41,7 +41,8 @@ class IntegerSquares {
 
   /// Whether the magnitude is not 0, and too small.
   __device__ bool is_too_small(float x) const {
-    return static_cast<unsigned>(bits_of_magnitude(x) - 1) < static_cast<unsigned>(smallest_ - 1);
+    return static_cast<unsigned>(gpu::bits_of_magnitude(x) - 1) <
+           static_cast<unsigned>(smallest_ - 1);
   }
 
   /// Adds the squares of the warp's elements that are not too small to its words. Returns whether others

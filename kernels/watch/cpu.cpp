@@ -1,10 +1,10 @@
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <vector>
 
 #include "kernels/attention/first_key.h"
 #include "kernels/attention/tiles.h"
+#include "kernels/cpu/magnitude.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
@@ -18,26 +18,10 @@ namespace {
 constexpr std::int64_t kElements = 1 << 16, kTokens = 32;
 constexpr std::int64_t kTile = kAttentionTile;
 
-// The bits of |x| are ordered as the values are, with NaN above infinity. So an integer maximum lets
-// NaN through.
-template <typename C>
-std::int32_t bits_of_magnitude(C x) {
-  return std::bit_cast<std::int32_t>(static_cast<float>(x)) & 0x7fffffff;
-}
-/// The same of x, or 0 if x is negative.
+/// The bits of x, or 0 if x is negative.
 template <typename C>
 std::int32_t bits_from_zero(C x) {
   return x < C{0} ? 0 : bits_of_magnitude(x);
-}
-
-/// `largest` = the larger of it and the value with these bits, among threads that do the same.
-void raise(float& largest, std::int32_t bits) {
-  std::atomic_ref<float> shared(largest);
-  float seen = shared.load(std::memory_order_relaxed);
-  while (
-      bits_of_magnitude(seen) < bits &&
-      !shared.compare_exchange_weak(seen, std::bit_cast<float>(bits), std::memory_order_relaxed)) {
-  }
 }
 
 /// The scores of a block of queries with a tile of keys.

@@ -4,8 +4,8 @@
 // in registers. Channels come through shared memory, kDepth at a time. Traffic: each query once, and
 // each key once for every kTile queries. The products are f32: a watched step is rare.
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/magnitude.h"
 #include "kernels/cuda/numeric.h"
-#include "kernels/cuda/reduce.h"
 #include "kernels/watch/op.h"
 
 namespace tessera::cuda {
@@ -18,21 +18,9 @@ constexpr int kTeams = kTile / kSide;  // threads along a side of a tile
 static_assert(kTeams * kTeams == kThreads);
 constexpr int kRouterWarps = 4;  // of a block: a token each
 
-// The bits of |x| are ordered as the values are, with NaN above infinity.
-__device__ int bits_of_magnitude(float x) {
-  return static_cast<int>(__float_as_uint(x) & 0x7fffffffu);
-}
+/// The bits of x, or 0 if x is negative.
 __device__ int bits_from_zero(float x) {
-  return x < 0.0f ? 0 : bits_of_magnitude(x);
-}
-
-/// Raises `largest` to the largest of the warp's values, which have these bits.
-__device__ void raise(float* largest, int bits) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    bits = max(bits, __shfl_xor_sync(gpu::kFullWarp, bits, distance));
-  }
-  if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<int*>(largest), bits);
+  return x < 0.0f ? 0 : gpu::bits_of_magnitude(x);
 }
 
 template <typename T>
@@ -42,9 +30,9 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += step) {
-    most = max(most, bits_of_magnitude(gpu::load(x[i])));
+    most = max(most, gpu::bits_of_magnitude(gpu::load(x[i])));
   }
-  raise(largest, most);
+  gpu::raise(largest, most);
 }
 
 /// Heads in memory, as the kernel reads them.
@@ -123,7 +111,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  raise(largest + head, most);
+  gpu::raise(largest + head, most);
 }
 
 /// A warp has a token, its lanes share the experts.

@@ -153,6 +153,9 @@ struct ShardingOptions {
   bool watches = false;
   /// Largest activations of a unit that the ranks combine (autograd/activation_watch.h); 0: none.
   std::int64_t maxima_per_unit = 0;
+  /// Largest magnitudes of tensors that are rounded to 8 bits, which the ranks combine in every step
+  /// (autograd/fp8.h); 0: none.
+  std::int64_t rounded_tensors = 0;
   /// Numbers of a loss that the ranks add up: itself, and means that belong to it.
   std::int64_t loss_numbers = 1;
   /// Elements of the residual stream of a step's whole batch, which travel between stages.

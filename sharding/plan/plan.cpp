@@ -335,6 +335,7 @@ Plan make_plan(const Units& units, const ShardingOptions& options, const Machine
             .counters = options.counters,
             .watched_units = options.watches ? static_cast<std::int64_t>(units.size()) : 0,
             .maxima = options.maxima_per_unit * static_cast<std::int64_t>(units.size()),
+            .rounded_tensors = options.rounded_tensors,
             .loss_numbers = options.loss_numbers,
             .context_ranks = options.context_parallel,
             .token_leaves = token_leaves_of(options),

@@ -121,6 +121,7 @@ struct Plan {
   std::int64_t watched_units = 0;
   /// Largest activations and attention logits that the ranks combine in a step.
   std::int64_t maxima = 0;
+  std::int64_t rounded_tensors = 0;
   std::int64_t loss_numbers = 1;
 
   /// The ranks that compute different rows of a batch, and the place of `rank` among them.

@@ -269,6 +269,7 @@ std::vector<Flow> traffic_of(const Plan& plan, int rank) {
     add_all_reduce(2 * plan.watched_units, 8, all);
   }
   if (plan.maxima > 0) add_all_reduce(plan.maxima, 4, all);
+  if (plan.rounded_tensors > 0) add_all_reduce(plan.rounded_tensors, 4, all);
   return flows;
 }
 

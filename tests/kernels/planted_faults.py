@@ -20,10 +20,32 @@ import planting
 # Faults of a file that the same tests may notice, by name: text that occurs in the file exactly once, and
 # what replaces it.
 CPU_FAULTS = {
-    ("kernels/watch/cpu.cpp", "kernels_watch"): {
+    ("kernels/cpu/magnitude.h", "kernels_watch"): {
         "the largest magnitude is the largest value": (
             "static_cast<float>(x)) & 0x7fffffff;",
             "static_cast<float>(x));"),
+    },
+    ("kernels/fp8/grid.h", "kernels_fp8"): {
+        "numbers between two of 8 bits are rounded down": (
+            "(1u << (cut - 1)) - 1u + odd)",
+            "(1u << (cut - 1)) - 1u)"),
+        "numbers beyond the largest of 8 bits are rounded as others": (
+            "    y = y > largest ? largest : y;\n",
+            ""),
+        "small numbers of 8 bits have all bits of their mantissa": (
+            "power_of_two(least_exponent) ? subnormal",
+            "power_of_two(-126) ? subnormal"),
+        "a scale takes the largest magnitude beyond the format": (
+            "return largest * scale > limit ? 0.5f * scale : scale;",
+            "return scale;"),
+        "a history keeps its oldest step": (
+            "at >= count; at -= count)",
+            "at >= steps * count; at -= count)"),
+        "an infinite step enters the history": (
+            "if ((bits_of(now) & 0x7fffffffu) >= 0x7f800000u) return;",
+            ""),
+    },
+    ("kernels/watch/cpu.cpp", "kernels_watch"): {
         "hidden keys have logits": (
             "for (std::int64_t i = tile.hidden(j);",
             "for (std::int64_t i = 0;"),

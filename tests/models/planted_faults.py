@@ -444,7 +444,33 @@ FAULTS = {
     },
 }
 
-BATCHES = [planting.Batch(planting.faults_of(FAULTS, "test_models_"), folder="build/planted_faults", preset="release")]
+AUTOGRAD_FAULTS = {
+    ("autograd/operations/linear.cpp", "fp8"): {
+        "the rows inside a feed-forward network are not rounded": (
+            "    fp8_round_factor(proj_weight, Fp8Role::input, hidden);\n",
+            ""),
+        "the gradients inside a feed-forward network are not rounded": (
+            "    fp8_round_factor(fc_weight, Fp8Role::gradient, dpre);\n",
+            ""),
+        "a weight is rounded in the forward pass alone": (
+            "  const Tensor data = weight_factor(weight, dy.rows().dtype());\n",
+            "  const Tensor data = weight.data_for(dy.rows().dtype());\n"),
+    },
+    ("autograd/fp8.cpp", "fp8"): {
+        "an evaluation's magnitudes are kept": (
+            "unread.defined() ? unread : place->largest",
+            "place->largest"),
+        "gradients have the range of inputs": (
+            "{forward, forward, backward}",
+            "{forward, forward, forward}"),
+        "a history that is set makes no scales": (
+            "  history_.copy_from(Tensor::from(values, history_.shape()));\n  fp8_scales(scales_, history_, limits_);\n",
+            "  history_.copy_from(Tensor::from(values, history_.shape()));\n"),
+    },
+}
+
+BATCHES = [planting.Batch({**planting.faults_of(FAULTS, "test_models_"), **planting.faults_of(AUTOGRAD_FAULTS, "test_autograd_")},
+                          folder="build/planted_faults", preset="release")]
 
 if __name__ == "__main__":
     sys.exit(planting.run(sys.argv[1:], BATCHES))

@@ -328,6 +328,24 @@ FAULTS = {
             "    placement.compute_dtype = DType::u8;\n",
             ""),
     },
+    ("tools/train/session.cpp", "fp8"): {
+        "every rank has scales of its own": (
+            "  reduce_over_ranks({fp8_->largest()}, \"fp8\", Reduction::maximum);\n",
+            ""),
+        "a look at a step's operations changes the scales": (
+            "  if (fp8_) fp8_->largest().zero();\n",
+            ""),
+    },
+    ("tools/train/session_evaluation.cpp", "fp8"): {
+        "an evaluation changes the scales": (
+            "rounding.emplace(*fp8_, Fp8Scope::Keeps::nothing);",
+            "rounding.emplace(*fp8_);"),
+    },
+    ("sharding/plan/traffic.cpp", "fp8"): {
+        "the traffic of 8-bit scales is not planned": (
+            "  if (plan.rounded_tensors > 0) add_all_reduce(plan.rounded_tensors, 4, all);\n",
+            ""),
+    },
     ("tools/train/session.cpp", "adapter_run"): {
         "a run does not read the adapter that it starts from": (
             "    if (!adapter.empty()) load_adapter(",
@@ -1202,6 +1220,9 @@ FAULTS = {
         "the optimizer's moments are lost": (
             "    read_tensor(reader, name, shard, tensor);",
             "    read_tensor(reader, name, shard, Tensor::zeros(tensor.shape(), tensor.dtype()));"),
+        "the history of 8-bit scales is lost": (
+            'if (session.fp8() && state.contains("fp8")) {',
+            'if (session.fp8() && state.contains("fp9")) {'),
         "the routers' biases are lost": (
             "if (!biases[layer].empty()) routers",
             "if (false) routers"),

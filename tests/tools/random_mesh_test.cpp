@@ -252,6 +252,10 @@ Case draw(std::uint64_t number) {
     config.train.objective = Objective::distill;
     config.distill = {.top_k = draws.one_of({1, 3, 8}), .weight = draws.one_of({0.3, 1.0})};
   }
+  if (config.runtime.compute_dtype == DType::bf16 && draws.coin()) {
+    config.runtime.compute_dtype = ComputeDtype::eight_bits();
+    config.runtime.fp8_gradients = draws.one_of({Fp8Format::e5m2, Fp8Format::e4m3});
+  }
   return drawn;
 }
 

@@ -111,6 +111,11 @@ TEST_CASE("a continued run has the bits of an uninterrupted one", "[cpu]") {
     config.sharding.strategy = StrategyKind::zero1;
     config.runtime.ranks = 2;
   }
+  SECTION("fp8, by fsdp on two ranks") {
+    config.runtime.compute_dtype = ComputeDtype::eight_bits();
+    config.sharding.strategy = StrategyKind::fsdp;
+    config.runtime.ranks = 2;
+  }
   SECTION("bf16 with frozen parameters") {
     config.runtime.compute_dtype = DType::bf16;
     config.model.frozen = "transformer.wte";

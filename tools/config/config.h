@@ -15,6 +15,7 @@
 
 #include "autograd/checkpointing.h"
 #include "kernels/attention/backend.h"
+#include "kernels/fp8/op.h"
 #include "kernels/matmul/options.h"
 #include "kernels/rope/op.h"
 #include "models/adapters.h"
@@ -241,6 +242,24 @@ struct ShardingConfig {
   CheckpointingPolicy activation_checkpointing;
 };
 
+/// The dtype that parameters and activations have where a rank computes. fp8: they are bf16, and the layers' products
+/// round their factors to 8 bits (autograd/fp8.h).
+struct ComputeDtype {
+  DType tensors = DType::f32;
+  bool fp8 = false;
+
+  constexpr ComputeDtype(DType dtype = DType::f32) : tensors(dtype) {}  // NOLINT: any dtype but fp8
+  constexpr operator DType() const { return tensors; }                  // NOLINT
+  static constexpr ComputeDtype eight_bits() {
+    ComputeDtype dtype = DType::bf16;
+    dtype.fp8 = true;
+    return dtype;
+  }
+};
+constexpr std::string_view name_of(const ComputeDtype& dtype) {
+  return dtype.fp8 ? "fp8" : name_of(dtype.tensors);
+}
+
 struct RuntimeConfig {
   /// No value: auto.
   std::optional<Device> device;
@@ -248,7 +267,9 @@ struct RuntimeConfig {
   std::int64_t threads = 0;
   bool pin = false;
   bool graph = false;
-  DType compute_dtype = DType::f32;
+  ComputeDtype compute_dtype;
+  Fp8Format fp8_gradients = Fp8Format::e5m2;
+  std::int64_t fp8_history = 16;
   /// No value: auto.
   std::optional<cpu::Isa> isa;
 };

@@ -18,6 +18,15 @@ Key device_key(std::string name, std::optional<Device>& field, std::string docum
                   parse, write, std::move(documentation));
 }
 
+Key compute_dtype_key(std::string name, ComputeDtype& field, std::string documentation) {
+  static constexpr std::string_view kNames[] = {"f32", "bf16", "f16", "fp8"};
+  const auto from_name = [](std::string_view text) -> ComputeDtype {
+    return text == "fp8" ? ComputeDtype::eight_bits() : ComputeDtype(dtype_from_name(text));
+  };
+  const auto to_name = [](const ComputeDtype& dtype) { return name_of(dtype); };
+  return name_key(std::move(name), field, kNames, from_name, to_name, std::move(documentation));
+}
+
 }  // namespace
 
 std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
@@ -44,9 +53,18 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
           "GPUs: the first step runs as always, the second is captured as a CUDA graph, and each "
           "later step is one launch of it, with the same bits. For models and micro-batches so "
           "small that a GPU waits for its host."),
-      training_dtype_key("runtime.compute_dtype", runtime.compute_dtype,
-                         "The dtype that parameters are gathered and computed with. The masters' "
-                         "dtype is `optimizer.master_dtype`; f16 comes with dynamic loss scaling."),
+      compute_dtype_key("runtime.compute_dtype", runtime.compute_dtype,
+                        "The dtype that parameters are gathered and computed with. The masters' "
+                        "dtype is `optimizer.master_dtype`; f16 comes with dynamic loss scaling. "
+                        "`fp8`: bf16, and the products of the layers round their factors to 8 bits "
+                        "with delayed scaling; embeddings, head, routers, experts, norms and "
+                        "attention stay in bf16."),
+      choice_key(
+          "runtime.fp8_gradients", runtime.fp8_gradients,
+          "fp8: the format of gradients in products, of more range or more precision. Inputs "
+          "and weights are e4m3."),
+      whole_number_key("runtime.fp8_history", runtime.fp8_history, 1, 1024,
+                       "fp8: the steps whose largest magnitude a tensor's scale follows."),
       choice_or_auto_key("runtime.isa", runtime.isa,
                          "The instruction set of the CPU's kernels; auto = the best that the CPU "
                          "has. f32 results do not depend on it; those of bf16 products do."),

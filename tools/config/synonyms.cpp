@@ -99,6 +99,7 @@ constexpr Synonym kKeys[] = {
     {"precision", "runtime.compute_dtype"},
     {"bf16", "runtime.compute_dtype"},
     {"fp16", "runtime.compute_dtype"},
+    {"fp8", "runtime.compute_dtype"},
     {"world_size", "runtime.ranks"},
     {"nproc_per_node", "runtime.ranks"},
     {"devices", "runtime.ranks"},

@@ -115,9 +115,9 @@ std::string heading(const PlanFigures& figures) {
   if (figures.options.nodes > 1) text += fmt::format(", {} per node", figures.ranks_per_node());
   text += fmt::format("\n{} in {} units\n", describe_model(run), figures.model->units().size());
   text += fmt::format("computed in {}, {}, batch {} x {} in {} micro-batch{} per rank\n",
-                      name_of(run.sharding.compute_dtype), enum_name(run.config.optimizer.name),
-                      data.batch_size, data.sequence_length, data.accumulation_steps,
-                      data.accumulation_steps == 1 ? "" : "es");
+                      name_of(run.config.runtime.compute_dtype),
+                      enum_name(run.config.optimizer.name), data.batch_size, data.sequence_length,
+                      data.accumulation_steps, data.accumulation_steps == 1 ? "" : "es");
   if (const TrainConfig& train = run.config.train; !train.batch_ramp.empty()) {
     text += fmt::format("the batch grows from {} rows: {} steps have {} tokens\n",
                         train.batch_ramp.front().rows, train.steps,

@@ -33,7 +33,7 @@ Json describe_run(const ResolvedConfig& run, TrainingSession& session, const Com
           {"mesh", to_string(session.strategy().plan().mesh)},
           {"ranks", world.size()},
           {"device", to_string(context().device())},
-          {"dtype", name_of(run.sharding.compute_dtype)},
+          {"dtype", name_of(config.runtime.compute_dtype)},
           {"threads", context().threads().size()},
           {"steps", config.train.steps},
           {"tokens_per_step", tokens_per_step(config.data)},

@@ -52,6 +52,9 @@ const std::vector<EventDescription>& run_events() {
       {"skip",
        "A step changed no parameter: loss or norm were not finite. `loss`, `gradient_norm`, and "
        "`reason`: `loss scale` or `not finite`."},
+      {"fp8_cut",
+       "`tensors` with numbers beyond the largest of 8 bits, which took their place. `tensor`: the "
+       "one that was cut most, and `ratio`: its largest magnitude over that number."},
       {"spike",
        "A loss jumped (`train.keep_spikes`). `loss`, `mean_loss` of the steps before, and `path` "
        "of "

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "autograd/fp8.h"
+#include "models/fp8_weights.h"
 #include "runtime/check.h"
 #include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
@@ -45,6 +47,8 @@ void describe_to_sharding(ResolvedConfig& run) {
   run.sharding.watches = run.config.train.watch > 0;
   const bool has_maxima = run.sharding.watches || run.config.optimizer.qk_clip > 0.0;
   run.sharding.maxima_per_unit = has_maxima ? 1 + shape.heads : 0;
+  run.sharding.rounded_tensors =
+      run.config.runtime.compute_dtype.fp8 ? std::ssize(fp8_weights(*model)) * kFp8Roles : 0;
   run.sharding.loss_numbers = 1 + numbers_behind_loss(run.config.train.objective);
   run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
   run.sharding.stage_counters = run.config.moe.balance == Balance::hf ? shape.experts.count : 0;

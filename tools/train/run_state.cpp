@@ -94,6 +94,9 @@ Restored restore_numbers(TrainingSession& session, const CheckpointManifest& man
     session.scaler().emplace(LossScaler::State{.scale = state.at("loss_scale").get<double>(),
                                                .good_steps = count_of(state, "good_steps")});
   }
+  if (session.fp8() && state.contains("fp8")) {
+    session.fp8()->set_history(state.at("fp8").get<std::vector<float>>());
+  }
   if (Routers* const routers = session.model().routers()) {
     restore_routers(manifest, *routers);
   }
@@ -181,6 +184,7 @@ std::string run_state_text(TrainingSession& session, const RunPosition& position
     state["loss_scale"] = session.scaler()->state().scale;
     state["good_steps"] = session.scaler()->state().good_steps;
   }
+  if (session.fp8()) state["fp8"] = session.fp8()->history().to_vector<float>();
   return state.dump();
 }
 

@@ -213,7 +213,7 @@ std::vector<std::string> Runner::introduction() const {
   lines.push_back(fmt::format("  ranks    {} on {}, {}, {} each, {}", variant_name(run_.sharding),
                               count_of(world_.size(), "rank"), to_string(here.device()),
                               count_of(context().threads().size(), "thread"),
-                              name_of(run_.sharding.compute_dtype)));
+                              name_of(config_.runtime.compute_dtype)));
   if (rates_.matmul) {
     lines.push_back(fmt::format("  matmul   {:.0f} GFLOP/s, plain products of the model's shapes",
                                 *rates_.matmul * 1e-9));
@@ -251,6 +251,11 @@ void Runner::train_step() {
     event("skip", {{"reason", result.diverged ? "not finite" : "loss scale"},
                    {"loss", result.loss},
                    {"gradient_norm", result.gradient_norm}});
+  }
+  if (result.cut.tensors > 0) {
+    event("fp8_cut", {{"tensors", result.cut.tensors},
+                      {"tensor", result.cut.name},
+                      {"ratio", shortest(result.cut.ratio)}});
   }
   meter_.add_step(result);
   // Before the evaluation, which may fail.

@@ -9,6 +9,7 @@
 #include "kernels/gradient_norm/op.h"
 #include "kernels/observer.h"
 #include "kernels/tree_reduce/op.h"
+#include "models/fp8_weights.h"
 #include "models/hugging_face.h"
 #include "models/peft.h"
 #include "runtime/check.h"
@@ -64,6 +65,10 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   if (!context().is_dry()) load_weights();
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (computes_in(run_.sharding, DType::f16)) scaler_.emplace();
+  if (config.runtime.compute_dtype.fp8) {
+    fp8_.emplace(fp8_weights(*model_), Fp8Options{.gradients = config.runtime.fp8_gradients,
+                                                  .history = config.runtime.fp8_history});
+  }
   const auto exchange = [&](const std::function<bool(const Parameter&)>& includes) {
     return strategy_->make_matrix_exchange(includes);
   };
@@ -159,6 +164,7 @@ void TrainingSession::observe(std::int64_t step, const BatchSource& source,
   const Span span("optimizer");
   queue_sums(sharded, inputs);
   sharded.update([] {}, Writes::masters_and_copies);
+  if (fp8_) fp8_->largest().zero();
   current_stream().synchronize();
   world_.raise_if_aborted();
 }
@@ -186,6 +192,8 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
   const HostCopy<std::int64_t> words(norm.words());
   std::optional<HostCopy<float>> router_losses;
   if (routers != nullptr) router_losses.emplace(routers->router_losses());
+  std::optional<HostCopy<float>> excess;
+  if (fp8_) excess.emplace(fp8_->excess());
   if (watch_) watch_->copy_to_host();
   current_stream().synchronize();
   const std::vector<float> of_all_ranks = sums.values();
@@ -198,6 +206,7 @@ StepResult TrainingSession::step(std::int64_t step, const BatchSource& source, b
           learning_rate_at(schedule_of(run_.config.optimizer, run_.config.train.steps), step - 1),
       .stop = of_all_ranks.back() > 0.0f};
   if (watch_) result.watch = watch_->readings(scale);
+  if (fp8_) result.cut = fp8_->cut_of(excess->values());
   start_watch(/*watches=*/false, /*clips=*/false);
   if (compares_pairs(run_.config.train.objective)) {
     result.preference = preference_means(of_all_ranks.data() + 1, scale);
@@ -232,6 +241,7 @@ GradientNorm TrainingSession::queue_step(const StepNumbers& numbers, const StepI
     check_replicas(*strategy_, world_, step);
   }
   reduce_activations();
+  end_fp8_step();
   update_parameters(sharded, numbers, sums.norm, sums.loss);
   if (watch_) reduce_over_ranks(watch_->sums(), "watch");
   return sums.norm;
@@ -258,6 +268,8 @@ void TrainingSession::queue_passes(Step& sharded, const StepNumbers& numbers,
   {
     std::optional<ActivationWatchScope> scope;
     if (activations_) scope.emplace(*activations_);
+    std::optional<Fp8Scope> rounding;
+    if (fp8_) rounding.emplace(*fp8_);
     accumulate_gradients(sharded, numbers, inputs, losses_of(inputs, strategy_->plan().losses()));
   }
   if (routers != nullptr && !counts_choices_) routers->router_losses().zero();
@@ -303,6 +315,12 @@ void TrainingSession::update_parameters(Step& sharded, const StepNumbers& number
 void TrainingSession::reduce_activations() const {
   if (!activations_) return;
   reduce_over_ranks({activations_->largest()}, "watch", Reduction::maximum);
+}
+
+void TrainingSession::end_fp8_step() {
+  if (!fp8_) return;
+  reduce_over_ranks({fp8_->largest()}, "fp8", Reduction::maximum);
+  fp8_->end_step();
 }
 
 Batch TrainingSession::load_micro_batch(std::int64_t step, std::int64_t i,

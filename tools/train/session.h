@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/fp8.h"
 #include "models/language_model.h"
 #include "models/routers.h"
 #include "optim/groups.h"
@@ -105,6 +106,8 @@ struct StepResult {
   std::vector<UnitReadings> watch = {};
   /// With an objective of pairs.
   std::optional<PreferenceMeans> preference = {};
+  /// In fp8: the tensors with numbers that were cut.
+  Fp8Cut cut = {};
 };
 
 struct ValidationLoss {
@@ -160,6 +163,8 @@ class TrainingSession {
   OptimizerGroups& optimizer() { return *optimizer_; }
   /// In f16 only.
   std::optional<LossScaler>& scaler() { return scaler_; }
+  /// In fp8 only.
+  std::optional<Fp8State>& fp8() { return fp8_; }
   /// Rows that a rank computes at a time, at most.
   std::int64_t rows_per_micro_batch() const {
     return rows_per_micro_batch(run_.config.data.batch_size);
@@ -212,6 +217,8 @@ class TrainingSession {
   void start_watch(bool watches, bool clips);
   /// Takes the largest activations of all ranks, if they are watched.
   void reduce_activations() const;
+  /// Takes the largest magnitudes of all ranks, and makes the scales of the next step, in fp8.
+  void end_fp8_step();
   /// Ends the routers' step with the counts of all ranks.
   void finish_routers() const;
   /// Clips and updates. If the norm or the loss is not finite, nothing changes.
@@ -242,6 +249,7 @@ class TrainingSession {
   std::unique_ptr<PipelinePasses> pipeline_;
   std::optional<OptimizerGroups> optimizer_;
   std::optional<LossScaler> scaler_;
+  std::optional<Fp8State> fp8_;
   /// With runtime.graph.
   std::optional<GraphedStep> graphed_;
   /// With optimizer.qk_clip.

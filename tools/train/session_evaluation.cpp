@@ -14,6 +14,8 @@ namespace tessera {
 
 Variable TrainingSession::loss_of(const Batch& batch, double scale, const RowObjective& objective) {
   const NoGradient no_gradient;
+  std::optional<Fp8Scope> rounding;
+  if (fp8_) rounding.emplace(*fp8_, Fp8Scope::Keeps::nothing);
   if (pipeline_ != nullptr) return pipeline_->loss(batch, scale, objective);
   return model_->loss(batch.inputs, batch.loss_targets(), scale, /*training=*/false,
                       batch.document_starts, objective);

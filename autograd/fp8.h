@@ -1,0 +1,107 @@
+// FP8: the factors of linear layers' products, rounded to 8 bits with delayed scaling (docs/fp8.md).
+//
+//   Fp8State fp8(weights, options);
+//   { Fp8Scope scope(fp8); the passes of a step }
+//   ... the ranks take the maximum of fp8.largest() ...
+//   fp8.end_step();
+//
+// In the scope a linear layer rounds the two factors of each of its products:
+//
+//   y = [x] [W]^T      dx = [dy] [W]      dW = [dy]^T [x]      dbias = the sum of [dy]'s rows
+//
+// x, W and dy have a scale each, by their largest magnitudes in earlier steps, of all ranks and micro-batches. A
+// maximum is exact in any order. So a step has the same bits for every number of ranks and every strategy. A tensor
+// without earlier steps, or with zeros alone in them, is not rounded: the first step computes in bf16.
+// Everything else stays in bf16: embeddings, the head, routers, experts, norms, attention and adapters.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autograd/joined_parameters.h"
+#include "kernels/fp8/op.h"
+#include "runtime/tensor.h"
+
+namespace tessera {
+
+/// The tensors of a layer that are rounded.
+enum class Fp8Role : std::uint8_t { input, weight, gradient };
+inline constexpr std::int64_t kFp8Roles = 3;
+
+struct Fp8Options {
+  /// That of dy. x and W are e4m3.
+  Fp8Format gradients = Fp8Format::e5m2;
+  /// The steps that a scale depends on.
+  std::int64_t history = 16;
+};
+
+/// The tensor of a step that was cut most.
+struct Fp8Cut {
+  /// Tensors with numbers beyond the format's largest.
+  std::int64_t tensors = 0;
+  /// "transformer.h.0.mlp.c_fc.weight, gradient".
+  std::string name = {};
+  /// Its largest magnitude over the largest that its scale allows.
+  float ratio = 0.0f;
+};
+
+class Fp8State {
+ public:
+  /// For products with these weights. Those that are joined have the scales of the first.
+  Fp8State(const std::vector<Parameter>& weights, const Fp8Options& options);
+
+  /// The formats and the places of a layer's numbers, each [1].
+  struct Place {
+    Fp8Format format;
+    Tensor scale, largest;
+  };
+  /// None if products with this weight are not rounded.
+  std::optional<Place> place(const Parameter& weight, Fp8Role role) const;
+
+  /// f32 [weights * kFp8Roles]: the largest magnitudes of the step so far.
+  const Tensor& largest() const { return largest_; }
+  /// `largest`, of all ranks now, enters the history, and scales are those of the next step.
+  void end_step();
+  /// f32 [weights * kFp8Roles]: largest() over the limit, of the step that has ended.
+  const Tensor& excess() const { return excess_; }
+  /// Of values of excess().
+  Fp8Cut cut_of(const std::vector<float>& excess) const;
+
+  /// f32 [steps, weights * kFp8Roles]: with it a run continues.
+  const Tensor& history() const { return history_; }
+  /// Raises Error unless there are as many numbers.
+  void set_history(const std::vector<float>& values);
+
+ private:
+  std::vector<std::string> names_;
+  std::map<std::string, std::int64_t> number_;
+  Fp8Options options_;
+  Tensor scales_, largest_, excess_, limits_, history_;
+};
+
+/// Linear layers that run in the current context during the scope round their factors.
+class Fp8Scope {
+ public:
+  /// Whether the step's largest magnitudes are kept; not in an evaluation.
+  enum class Keeps : bool { nothing, largest };
+  explicit Fp8Scope(Fp8State& state, Keeps keeps = Keeps::largest);
+  ~Fp8Scope();
+  Fp8Scope(const Fp8Scope&) = delete;
+  Fp8Scope& operator=(const Fp8Scope&) = delete;
+
+ private:
+  Fp8State* previous_;
+  Tensor previous_unread_;
+};
+
+/// `values` as a factor of a product with `weight`: a rounded copy, or `values` itself where nothing is rounded.
+Tensor fp8_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values);
+/// The same in place.
+void fp8_round_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values);
+/// The weight as a factor of a product with rows of this dtype, in workspace memory if it is a copy.
+Tensor weight_factor(const JoinedParameters& weight, DType dtype);
+
+}  // namespace tessera

@@ -1,0 +1,236 @@
+// Linear layers whose products round their factors to 8 bits, and the scales from step to step.
+//
+// Expected results are products of factors that fp8_round has rounded, without a scope.
+#include "autograd/fp8.h"
+
+#include <catch2/catch.hpp>
+
+#include "autograd/engine.h"
+#include "autograd/operations.h"
+#include "kernels/bias/op.h"
+#include "kernels/linear/op.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+using test::normal_tensor;
+using test::OwnedParameter;
+using test::same_bits;
+
+constexpr std::int64_t kRows = 9, kInputs = 16, kOutputs = 24;
+
+OwnedParameter parameter(const std::string& name, const Shape& shape) {
+  return {name, shape, 1.0, DType::bf16};
+}
+
+/// A copy with a scale as Fp8State finds it for these magnitudes.
+Tensor rounded(const Tensor& x, Fp8Format format, double factor = 1.0) {
+  float largest = 0.0f;
+  for (const double value : test::to_doubles(x)) {
+    largest = std::max(largest, static_cast<float>(std::abs(factor * value)));
+  }
+  const double scale = std::exp2(std::floor(std::log2(largest_of(format) / largest)));
+  const Tensor y = x.clone();
+  fp8_round(y, x, format, Tensor::full({1}, DType::f32, scale), Tensor::zeros({1}, DType::f32));
+  return y;
+}
+
+struct Results {
+  Tensor y, dx;
+};
+
+/// Forward and backward in the scope of `fp8`, if it is given.
+template <typename Layer>
+Results run(Fp8State* fp8, const Tensor& x, const Tensor& dy, const Layer& layer) {
+  std::optional<Fp8Scope> scope;
+  if (fp8 != nullptr) scope.emplace(*fp8);
+  const Variable leaf = Variable::leaf(x), y = layer(leaf);
+  backward(y, dy);
+  return {y.data(), leaf.gradient()};
+}
+
+}  // namespace
+
+TEST_CASE("fp8: a linear layer multiplies rounded inputs, weights and gradients") {
+  const test::Rank rank;
+  const Tensor x = normal_tensor({kRows, kInputs}, DType::bf16, "x", 0.01),
+               dy = normal_tensor({kRows, kOutputs}, DType::bf16, "dy", 1e-7),
+               residual = normal_tensor({kRows, kOutputs}, DType::bf16, "residual");
+  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+    const bool out_in = layout == WeightLayout::out_in;
+    const Transpose transpose = out_in ? Transpose::yes : Transpose::no;
+    OwnedParameter weight =
+        parameter("weight", out_in ? Shape{kOutputs, kInputs} : Shape{kInputs, kOutputs});
+    OwnedParameter bias = parameter("bias", {kOutputs});
+    for (const Fp8Format gradients : {Fp8Format::e5m2, Fp8Format::e4m3}) {
+      CAPTURE(out_in, enum_name(gradients));
+      Fp8State fp8({weight.parameter}, {.gradients = gradients, .history = 2});
+      const auto layer = [&](const Variable& input) {
+        return linear(input, weight.parameter, bias.parameter, layout, Variable(residual));
+      };
+      const auto reset = [&] {
+        weight.parameter.reset_gradient();
+        bias.parameter.reset_gradient();
+      };
+      // The first step has no scales.
+      const Results plain = run(nullptr, x, dy, layer);
+      reset();
+      const Results first = run(&fp8, x, dy, layer);
+      CHECK(same_bits(first.y, plain.y));
+      CHECK(same_bits(first.dx, plain.dx));
+      fp8.end_step();
+      reset();
+
+      const Results second = run(&fp8, x, dy, layer);
+      const Tensor x8 = rounded(x, Fp8Format::e4m3), w8 = rounded(weight.data, Fp8Format::e4m3),
+                   dy8 = rounded(dy, gradients);
+      const Tensor y = test::poisoned(dy.shape(), DType::bf16),
+                   dx = test::poisoned(x.shape(), DType::bf16),
+                   dweight = test::poisoned(weight.data.shape(), DType::bf16),
+                   dbias = test::poisoned({kOutputs}, DType::bf16);
+      linear_forward(y, x8, w8, transpose, bias.data, residual);
+      linear_backward_input(dx, dy8, w8, transpose);
+      linear_backward_weight(dweight, dbias, x8, dy8, transpose, Accumulate::no, Accumulate::no);
+      CHECK(same_bits(second.y, y));
+      CHECK(same_bits(second.dx, dx));
+      CHECK(same_bits(weight.gradient, dweight));
+      CHECK(same_bits(bias.gradient, dbias));
+      CHECK_FALSE(same_bits(second.y, plain.y));
+      CHECK_FALSE(same_bits(second.dx, plain.dx));
+      reset();
+    }
+  }
+}
+
+TEST_CASE("fp8: both layers of a feed-forward network multiply rounded factors") {
+  const test::Rank rank;
+  const Tensor x = normal_tensor({kRows, kInputs}, DType::bf16, "x"),
+               dy = normal_tensor({kRows, kInputs}, DType::bf16, "dy", 1e-5);
+  for (const bool gated : {false, true}) {
+    CAPTURE(gated);
+    const std::int64_t pre_width = gated ? 2 * kOutputs : kOutputs;
+    OwnedParameter fc = parameter("fc", {pre_width, kInputs}),
+                   proj = parameter("proj", {kInputs, kOutputs});
+    Fp8State fp8({fc.parameter, proj.parameter}, {});
+    const auto layer = [&](const Variable& input) {
+      return gated ? swiglu_mlp(input, fc.parameter, Parameter(), proj.parameter, Parameter())
+                   : gelu_mlp(input, fc.parameter, Parameter(), proj.parameter, Parameter(),
+                              WeightLayout::out_in);
+    };
+    // Two steps, so that the magnitudes inside are those of rounded factors; the third is checked.
+    for (int step = 0; step < 2; ++step) {
+      run(&fp8, x, dy, layer);
+      fp8.end_step();
+      fc.parameter.reset_gradient();
+      proj.parameter.reset_gradient();
+    }
+    const Results results = run(&fp8, x, dy, layer);
+
+    const Tensor x8 = rounded(x, Fp8Format::e4m3), fc8 = rounded(fc.data, Fp8Format::e4m3),
+                 proj8 = rounded(proj.data, Fp8Format::e4m3), dy8 = rounded(dy, Fp8Format::e5m2);
+    const Tensor pre = test::poisoned({kRows, pre_width}, DType::bf16),
+                 hidden = test::poisoned({kRows, kOutputs}, DType::bf16),
+                 y = test::poisoned(x.shape(), DType::bf16), dpre = pre.clone(),
+                 dhidden = hidden.clone(), dx = y.clone(), dfc = fc.data.clone(),
+                 dproj = proj.data.clone();
+    const auto round_as = [&](const Tensor& values, const Parameter& weight, Fp8Role role) {
+      const auto place = *fp8.place(weight, role);
+      fp8_round(values, values, place.format, place.scale, Tensor::zeros({1}, DType::f32));
+    };
+    if (gated) {
+      linear_swiglu_forward(hidden, pre, x8, fc8, Transpose::yes, {});
+    } else {
+      linear_gelu_forward(hidden, pre, x8, fc8, Transpose::yes, {});
+    }
+    round_as(hidden, proj.parameter, Fp8Role::input);
+    linear_forward(y, hidden, proj8, Transpose::yes, {});
+    if (gated) {
+      swiglu_linear_backward_input(dpre, dhidden, dy8, proj8, Transpose::yes, pre);
+    } else {
+      linear_backward_input(dpre, dy8, proj8, Transpose::yes, pre);
+    }
+    round_as(dpre, fc.parameter, Fp8Role::gradient);
+    linear_backward_input(dx, dpre, fc8, Transpose::yes);
+    linear_backward_weight(dproj, {}, hidden, dy8, Transpose::yes, Accumulate::no, Accumulate::no);
+    linear_backward_weight(dfc, {}, x8, dpre, Transpose::yes, Accumulate::no, Accumulate::no);
+    CHECK(same_bits(results.y, y));
+    CHECK(same_bits(results.dx, dx));
+    CHECK(same_bits(proj.gradient, dproj));
+    CHECK(same_bits(fc.gradient, dfc));
+  }
+}
+
+TEST_CASE("fp8: joined weights have the scale of all parts, and others are not rounded") {
+  const test::Rank rank;
+  OwnedParameter q = parameter("q", {8, kInputs}), k = parameter("k", {16, kInputs}),
+                 other = parameter("other", {8, kInputs});
+  k.data.copy_from(normal_tensor({16, kInputs}, DType::bf16, "k", 100.0));
+  Fp8State fp8({q.parameter, k.parameter}, {});
+  const JoinedParameters joined({q.parameter, k.parameter});
+  const Tensor x = normal_tensor({kRows, kInputs}, DType::bf16, "x");
+  {
+    const Fp8Scope scope(fp8);
+    linear(Variable(x), joined, Parameter());
+    linear(Variable(x), k.parameter, Parameter());
+  }
+  fp8.end_step();
+  const auto scale = [&](const Parameter& weight) {
+    return fp8.place(weight, Fp8Role::weight)->scale.item<float>();
+  };
+  CHECK(scale(q.parameter) > 0.0f);
+  CHECK(scale(q.parameter) == scale(k.parameter));
+  CHECK_FALSE(fp8.place(other.parameter, Fp8Role::weight).has_value());
+  const Fp8Scope scope(fp8);
+  CHECK(same_bits(weight_factor(other.parameter, DType::bf16), other.data));
+}
+
+TEST_CASE("fp8: an evaluation rounds and leaves the state as it is") {
+  const test::Rank rank;
+  OwnedParameter weight = parameter("weight", {kOutputs, kInputs});
+  Fp8State fp8({weight.parameter}, {});
+  const auto result = [&](double factor, Fp8Scope::Keeps keeps) {
+    const Fp8Scope scope(fp8, keeps);
+    const Tensor x = normal_tensor({kRows, kInputs}, DType::bf16, "x", factor);
+    return linear(Variable(x), weight.parameter, Parameter()).data();
+  };
+  result(1.0, Fp8Scope::Keeps::largest);
+  fp8.end_step();
+  const Tensor expected = result(1.0, Fp8Scope::Keeps::largest);
+  const Tensor largest = fp8.largest().clone();
+  CHECK(same_bits(result(1.0, Fp8Scope::Keeps::nothing), expected));
+  result(100.0, Fp8Scope::Keeps::nothing);
+  CHECK(same_bits(fp8.largest(), largest));
+}
+
+TEST_CASE("fp8: a history makes the scales again, and the tensor that was cut most is named") {
+  const test::Rank rank;
+  OwnedParameter first = parameter("first", {4, 4}), second = parameter("second", {4, 4});
+  const auto make = [&] {
+    return std::make_unique<Fp8State>(std::vector{first.parameter, second.parameter},
+                                      Fp8Options{.history = 3});
+  };
+  const auto one = make(), two = make();
+  one->largest().copy_from(Tensor::from(std::vector{1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f}, {6}));
+  one->end_step();
+  CHECK(one->cut_of(one->excess().to_vector<float>()).tensors == 0);
+  two->set_history(one->history().to_vector<float>());
+  // Allowed are 448 / 2^7 = 3.5 and 448 / 2^6 = 7, and 57344 / 2^13 = 7.
+  for (const auto* state : {one.get(), two.get()}) {
+    CHECK(state->place(second.parameter, Fp8Role::input)->scale.item<float>() == 0x1p6f);
+    CHECK(state->place(second.parameter, Fp8Role::gradient)->scale.item<float>() == 0x1p13f);
+  }
+  two->largest().copy_from(Tensor::from(std::vector{1.75f, 3.5f, 3.0f, 7.0f, 8.0f, 14.0f}, {6}));
+  two->end_step();
+  const Fp8Cut cut = two->cut_of(two->excess().to_vector<float>());
+  CHECK(cut.tensors == 2);
+  CHECK(cut.name == "second, gradient");
+  CHECK(cut.ratio == 2.0f);
+  CHECK_THROWS_WITH(two->set_history({1.0f}),
+                    Contains("a history of 1 numbers; this model's has 18"));
+}
+
+}  // namespace tessera

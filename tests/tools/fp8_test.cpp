@@ -1,0 +1,160 @@
+// runtime.compute_dtype fp8: one set of bits and exact bytes on every mesh, runs that continue, and its effect.
+#include <catch2/catch.hpp>
+
+#include "kernels/observer.h"
+#include "tests/support/device.h"
+#include "tests/tools/sessions.h"
+#include "tests/tools/tiny_run.h"
+#include "tools/config/sharding_options.h"
+
+namespace tessera {
+namespace {
+
+using test::Findings;
+using test::TrainedSession;
+
+/// The first step computes in bf16, two in 8 bits.
+constexpr int kSteps = 3;
+
+Config tiny(const std::string& preset) {
+  Config config;
+  config.model = test::tiny_model(preset, 8);
+  config.model.vocab_size = 19;
+  config.data = {.batch_size = 8, .sequence_length = 8};
+  config.optimizer.learning_rate = 1e-2;
+  config.runtime.compute_dtype = ComputeDtype::eight_bits();
+  return config;
+}
+
+TrainedSession trained(const Config& config, int ranks, Findings* findings = nullptr) {
+  return test::train_session(config, ranks,
+                             {.count = kSteps, .device = test::device(), .findings = findings});
+}
+
+void check_same(const TrainedSession& found, const TrainedSession& expected,
+                const Findings& findings) {
+  INFO(fmt::format("{}", fmt::join(findings.wrong(), "\n")));
+  CHECK(findings.wrong().empty());
+  CHECK(found.losses == expected.losses);
+  CHECK((found.weights == expected.weights));
+}
+
+}  // namespace
+
+TEST_CASE("fp8: every strategy has the bits of ddp and the footprint's bytes") {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-moe-mini"}) {
+    const Config base = tiny(preset);
+    const TrainedSession expected = trained(variant_of(base, "ddp"), 4);
+    for (const char* strategy : {"zero1", "zero2", "zero3", "fsdp", "fsdp_flat", "hsdp"}) {
+      CAPTURE(preset, strategy);
+      Findings findings;
+      const TrainedSession found = trained(variant_of(base, strategy), 4, &findings);
+      check_same(found, expected, findings);
+    }
+  }
+}
+
+TEST_CASE("fp8: one set of bits for tensor, context and pipeline cuts") {
+  for (const char* preset : {"gpt2-mini", "llama3-mini"}) {
+    Config base = tiny(preset);
+    base.sharding.grid = 2;
+    base = variant_of(base, "fsdp");
+    const TrainedSession expected = trained(base, 2);
+    for (std::int64_t ShardingConfig::*const cut :
+         {&ShardingConfig::tensor_parallel, &ShardingConfig::context_parallel,
+          &ShardingConfig::pipeline_parallel}) {
+      for (const RowExchange exchange : {RowExchange::together, RowExchange::by_rank}) {
+        CAPTURE(preset, enum_name(exchange));
+        Config config = base;
+        config.sharding.*cut = 2;
+        config.sharding.tensor_exchange = exchange;
+        Findings findings;
+        const TrainedSession found = trained(config, 4, &findings);
+        check_same(found, expected, findings);
+      }
+    }
+  }
+}
+
+TEST_CASE("fp8: one set of bits for 1, 2 and 4 ranks, and with recomputation") {
+  Config base = tiny("llama3-mini");
+  base.train.elastic = 4;
+  const TrainedSession expected = trained(base, 1);
+  for (const int ranks : {2, 4}) {
+    for (const char* recomputes : {"none", "full"}) {
+      CAPTURE(ranks, recomputes);
+      Config config = variant_of(base, "fsdp");
+      config.sharding.activation_checkpointing = parse_checkpointing(recomputes).value();
+      const TrainedSession found = trained(config, ranks);
+      CHECK(found.losses == expected.losses);
+      CHECK((found.weights == expected.weights));
+    }
+  }
+}
+
+TEST_CASE("fp8: the first step has bf16's loss, and later ones are near it") {
+  for (const Fp8Format gradients : {Fp8Format::e5m2, Fp8Format::e4m3}) {
+    Config config = tiny("gpt2-mini");
+    config.runtime.fp8_gradients = gradients;
+    const TrainedSession rounded = trained(config, 1);
+    config.runtime.compute_dtype = DType::bf16;
+    const TrainedSession plain = trained(config, 1);
+    CAPTURE(enum_name(gradients));
+    CHECK(rounded.losses[0] == plain.losses[0]);
+    CHECK(rounded.norms[0] == plain.norms[0]);
+    CHECK(rounded.losses[2] != plain.losses[2]);
+    CHECK(rounded.losses[2] == Approx(plain.losses[2]).epsilon(0.01));
+    CHECK(rounded.norms[2] == Approx(plain.norms[2]).epsilon(0.2));
+  }
+}
+
+TEST_CASE("fp8: neither an evaluation nor a look at a step's operations changes the steps") {
+  const Config config = variant_of(tiny("gpt2-mini"), "fsdp");
+  struct : OperationObserver {
+    void before(std::string_view, std::span<const Tensor>) override {}
+    void after(std::string_view, std::span<const Tensor>) override {}
+  } observer;
+  const auto losses = [&](bool looks) {
+    std::vector<float> all;
+    test::with_session(
+        config, 2,
+        [&](TrainingSession& session, const BatchSource& source, Communicator& world) {
+          for (std::int64_t step = 1; step <= kSteps; ++step) {
+            if (looks) session.evaluate(8, source);
+            if (looks) session.observe(step + 10, source, observer);
+            const float loss = session.step(step, source).loss;
+            if (world.rank() == 0) all.push_back(loss);
+          }
+        },
+        test::device());
+    return all;
+  };
+  CHECK(losses(true) == losses(false));
+}
+
+TEST_CASE("fp8: a step that cuts numbers names the tensor") {
+  Config config = tiny("gpt2-mini");
+  config.optimizer.learning_rate = 0.0;
+  test::with_session(
+      config, 1,
+      [&](TrainingSession& session, const BatchSource& source, Communicator&) {
+        CHECK(session.step(1, source).cut.tensors == 0);
+        CHECK(session.step(1, source).cut.tensors == 0);
+        session.strategy().write_masters([&] {
+          for (const Shard& shard : session.strategy().shards()) {
+            if (shard.parameter.name() != "transformer.h.1.mlp.c_proj.weight") continue;
+            shard.data.copy_from(Tensor::full(shard.data.shape(), DType::f32, 1000.0));
+          }
+        });
+        const Fp8Cut cut = session.step(1, source).cut;
+        CHECK(cut.tensors > 0);
+        CHECK(cut.name == "transformer.h.1.mlp.c_proj.weight, weight");
+        CHECK(cut.ratio > 100.0f);
+        // With the weight at its size the gradients before it grow, a layer in each step.
+        for (int layer = 0; layer < 8; ++layer) session.step(1, source);
+        CHECK(session.step(1, source).cut.tensors == 0);
+      },
+      test::device());
+}
+
+}  // namespace tessera
