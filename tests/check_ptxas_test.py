@@ -15,12 +15,12 @@ def report(registers, stack=0, spilled=0, name="_Z1fPf"):
 
 
 def ptx(bounds, name):
-    return f".visible .entry {name}(\n.param .u64 {name}_param_0\n)\n{bounds}{{\nret;\n}}\n"
+    return f".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry {name}(\n.param .u64 {name}_param_0\n)\n{bounds}{{\nret;\n}}\n"
 
 
 def found(text, bounds, name="_Z1fPf", status=0):
     of_ptx = check_ptxas.bounds_in(ptx(bounds, name))
-    kernels = check_ptxas.parse(text, {(name, "sm_90a"): b for name, b in of_ptx.items()})
+    kernels = check_ptxas.parse(text, of_ptx)
     assert len(kernels) == 1
     return "\n".join(check_ptxas.faults("kernels/x.cu", status, text, kernels))
 

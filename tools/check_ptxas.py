@@ -36,6 +36,8 @@ MAY_SPILL = {"backward_hopper_kernel": 272, "tensor_core_kernel": 56, "sgd_kerne
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
+# The PTX file's name has the architecture only where nvcc compiles for several.
+TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)
 # In PTX, the lines between an entry's parameters and its body.
 BOUNDS = re.compile(r"\.entry (\w+)\([^)]*\)([^{]*)\{")
 THREADS = re.compile(r"\.maxntid (\d+)(?:, (\d+))?(?:, (\d+))?")
@@ -89,21 +91,20 @@ def compile_one(device_file):
                                 text=True, check=False)
         bounds = {}
         for ptx in Path(scratch).glob("*.ptx"):
-            architecture = "sm_" + ptx.name.rsplit(".compute_")[-1].removesuffix(".ptx")
-            bounds.update({(name, architecture): found
-                           for name, found in bounds_in(ptx.read_text(encoding="utf-8")).items()})
+            bounds.update(bounds_in(ptx.read_text(encoding="utf-8")))
     report = result.stdout + result.stderr
     return path, result.returncode, report, parse(report, bounds)
 
 
 def bounds_in(ptx):
-    """{name: (threads, least blocks)} of the kernels with __launch_bounds__."""
+    """{(name, architecture): (threads, least blocks)} of the kernels with __launch_bounds__."""
     found = {}
+    architecture = TARGET.search(ptx)[1]
     for name, directives in BOUNDS.findall(ptx):
         if match := THREADS.search(directives):
             threads = int(match[1]) * int(match[2] or 1) * int(match[3] or 1)
             blocks = BLOCKS.search(directives)
-            found[name] = (threads, int(blocks[1]) if blocks else 1)
+            found[name, architecture] = (threads, int(blocks[1]) if blocks else 1)
     return found
 
 
