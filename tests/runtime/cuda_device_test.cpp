@@ -23,8 +23,9 @@ TEST_CASE("peak rates are those of the data sheets") {
     double f32_tflops;
   };
   // Multiprocessors and clocks as the driver reports them. Rates: NVIDIA's data sheets of the A100
-  // (2021), A40 (2021), H100 (2022), H200 (2023), L4 and L40 (2023), HGX B200 (2024; all three halved
-  // where they count sparsity; in f32 148 x 128 multiply-adds a clock), and the appendices of the whitepapers on GA102, Ada and RTX Blackwell.
+  // (2021), A40 (2021), H100 (2022), H200 (2023), L4 and L40 (2023), HGX B200 (2024; in f32 148 x 128
+  // multiply-adds a clock), the last three halved where they count sparsity, and the appendices of the
+  // whitepapers on GA102, Ada and RTX Blackwell.
   const std::vector<Card> cards = {
       {{"NVIDIA A100-SXM4-80GB", 108, 1.410e9, 0, 8, 0}, 312.0, 19.5},
       {{"NVIDIA A40", 84, 1.740e9, 0, 8, 6}, 149.7, 37.4},
