@@ -15,7 +15,9 @@ if(TESSERA_CUDA STREQUAL "on")
       "PATH, or leave TESSERA_CUDA=off for the CPU alone or =emulated for CUDA kernels on the CPU")
   endif()
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80 90a)
+    # Machine code for each, and PTX of the oldest: drivers compile it for a GPU that has none. Code for
+    # 8.0 also runs on 8.6, and for 10.0 on 10.3.
+    set(CMAKE_CUDA_ARCHITECTURES 80 89-real 90a-real 100-real 120-real)
   endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)

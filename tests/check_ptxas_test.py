@@ -15,12 +15,13 @@ def report(registers, stack=0, spilled=0, name="_Z1fPf"):
 
 
 def ptx(bounds, name):
-    return f".visible .entry {name}(\n.param .u64 {name}_param_0\n)\n{bounds}{{\nret;\n}}\n"
+    return f".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry {name}(\n.param .u64 {name}_param_0\n)\n{bounds}{{\nret;\n}}\n"
 
 
-def found(text, bounds, name="_Z1fPf", status=0):
-    of_ptx = check_ptxas.bounds_in(ptx(bounds, name))
-    kernels = check_ptxas.parse(text, {(name, "sm_90a"): b for name, b in of_ptx.items()})
+def found(text, bounds, name="_Z1fPf", status=0, architecture="sm_90a"):
+    text = text.replace("sm_90a", architecture)
+    of_ptx = check_ptxas.bounds_in(ptx(bounds, name).replace("sm_90a", architecture))
+    kernels = check_ptxas.parse(text, of_ptx)
     assert len(kernels) == 1
     return "\n".join(check_ptxas.faults("kernels/x.cu", status, text, kernels))
 
@@ -37,5 +38,8 @@ assert "8 bytes of stack, 4 spilled" in found(report(8, stack=8, spilled=4), BOU
 SGD = "_Z10sgd_kernelPf"  # of MAY_SPILL
 assert found(report(32, stack=8, spilled=10, name=SGD), BOUNDS, SGD) == ""
 assert "8 bytes of stack, 11 spilled" in found(report(32, stack=8, spilled=11, name=SGD), BOUNDS, SGD)
+NORM = "_ZN15backward_kernelI9RowLayoutEE"  # may spill on sm_120 alone
+assert "8 bytes of stack, 4 spilled" in found(report(8, stack=8, spilled=4, name=NORM), BOUNDS, NORM)
+assert found(report(8, stack=8, spilled=16, name=NORM), BOUNDS, NORM, architecture="sm_120") == ""
 assert "warning" in found(report(8) + "ptxas warning : x\n", BOUNDS)
 assert "does not compile" in found(report(8), BOUNDS, status=1)

@@ -34,11 +34,12 @@ bool are_aligned(std::initializer_list<const Heads*> heads) {
   return std::ranges::all_of(heads, [](const Heads* x) { return has_aligned_rows(*x); });
 }
 
-bool suits_tensor_cores(std::initializer_list<const Heads*> heads, float scale) {
+/// The models' heads have aligned rows and a scale above 0: there the size alone decides, and a note at the
+/// start of a run names one that does not suit.
+bool suit_tensor_cores(std::initializer_list<const Heads*> heads, float scale) {
   const Heads& q = **heads.begin();
-  return q.tensor.dtype() != DType::f32 &&
-         std::ranges::find(kTensorCoreHeads, q.head_size) != kTensorCoreHeads.end() &&
-         scale > 0.0f && are_aligned(heads);
+  return q.tensor.dtype() != DType::f32 && suits_tensor_cores(q.head_size) && scale > 0.0f &&
+         are_aligned(heads);
 }
 
 /// For calls that suit tensor cores.
@@ -72,7 +73,7 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
   if constexpr (kHasCudnn) {
     if (suits_cudnn({&q, &k, &v, &o}, first_key)) return forward_cudnn(call);
   }
-  if (!suits_tensor_cores({&q, &k, &v, &o}, scale)) return forward_general(call);
+  if (!suit_tensor_cores({&q, &k, &v, &o}, scale)) return forward_general(call);
   suits_hopper(q) ? forward_hopper(call) : forward_mma(call);
 }
 
@@ -83,7 +84,9 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   using namespace attention;
   check_head_size("attention_backward", q.head_size);
   if (k.batch == 0 || k.tokens == 0) return;
-  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, rotary};
+  // The rotation of a head that is padded would cross the lanes' registers.
+  const Rotary* const in_tiles = fills_a_tile(q.head_size) ? rotary : nullptr;
+  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, in_tiles};
   const auto rotate_back = [&] {
     if (rotary != nullptr) rope_backward(dq, dk, *rotary);
   };
@@ -94,8 +97,7 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
     }
   }
   const Tensor statistics = memory_for_statistics(q);
-  const bool on_tensor_cores = suits_tensor_cores({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, scale);
-  if (!on_tensor_cores) {
+  if (!suit_tensor_cores({&q, &k, &v, &o, &d_o, &dq, &dk, &dv}, scale)) {
     backward_general(call, statistics);
     return rotate_back();
   }
@@ -105,6 +107,7 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   }
   if (q.tokens > 0) query_gradient_mma(call, statistics);
   key_value_gradient_mma(call, statistics);
+  if (in_tiles == nullptr) rotate_back();
 }
 
 }  // namespace tessera::cuda

@@ -9,6 +9,7 @@
 
 #include <initializer_list>
 
+#include "kernels/cuda/last_block.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/op.h"
 #include "runtime/category.h"
@@ -142,7 +143,7 @@ struct LineSums {
     for (unsigned place = blockIdx.x, count = gridDim.x;;) {
       const unsigned group = place / blocks_of_group, first = group * blocks_of_group;
       const unsigned size = min(blocks_of_group, count - first);
-      if (!is_last(ticket + group, size)) return;
+      if (!is_last_block(ticket + group, size)) return;
       float* const of_group = lines + first * to_next;
       const unsigned groups = (count + blocks_of_group - 1) / blocks_of_group;
       if (groups == 1) return add_to_targets(of_group, size, to_next);
@@ -157,20 +158,6 @@ struct LineSums {
   }
 
  private:
-  /// Whether the block is the last of `count` that call this with a ticket. What the others wrote
-  /// before is then visible.
-  __device__ static bool is_last(unsigned* ticket, unsigned count) {
-    TESSERA_SHARED(bool, last, );
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      last = atomicAdd(ticket, 1u) + 1 == count;
-      if (last) atomicExch(ticket, 0u);
-    }
-    __syncthreads();
-    __threadfence();
-    return last;
-  }
   __device__ void add_to_targets(const float* first, unsigned count, std::int64_t to_next) const {
     for_each_sum(first, count, to_next, [&](int line, std::int64_t column, float4 total) {
       if (of[line].data == nullptr) return;

@@ -155,8 +155,12 @@ __device__ inline void copy_bytes(void* shared, const void* global, int bytes, B
       "l"(global), "r"(bytes), "r"(shared_address(&barrier))
       : "memory");
 }
-/// After ordinary writes to shared memory, in each writing thread, before the copy engine or wgmma
-/// reads them.
+/// An ordinary write to shared memory that the copy engine or wgmma will read.
+template <typename T>
+__device__ void write_for_engines(T& shared, const T& value) {
+  shared = value;
+}
+/// After such writes, in each writing thread, before the copy engine or wgmma reads them.
 __device__ inline void fence_shared_for_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -213,6 +217,11 @@ inline void copy_tile(void* shared, const TensorMap& map, const TilePlace& place
 inline void copy_bytes(void* shared, const void* global, int bytes, Barrier& barrier,
                        const Site& site = Site::current()) {
   emulation::copy_bytes(shared, global, bytes, &barrier, site);
+}
+template <typename T>
+void write_for_engines(T& shared, const T& value) {
+  shared = value;
+  emulation::note_write_for_engines(&shared, sizeof shared);
 }
 inline void fence_shared_for_engines() {
   emulation::fence_shared_for_engines();

@@ -37,7 +37,7 @@ struct PanelTile {
 #pragma unroll
     for (int panel = 0; panel < kChannels / kPanel; ++panel) {
       auto* const chunks = reinterpret_cast<uint4*>(data + (panel * kRows + first) * kPanel);
-      for (int i = thread; i < count; i += threads) chunks[i] = uint4{0, 0, 0, 0};
+      for (int i = thread; i < count; i += threads) write_for_engines(chunks[i], uint4{});
     }
   }
 };

@@ -32,7 +32,9 @@ bool is_half_rate(const std::string& name) {
 // Sources: NVIDIA's "A100 Tensor Core GPU Architecture" (2020), table 1; "Ampere GA102 GPU
 // Architecture" (2021), appendix A and table 9; "Ada GPU Architecture" (2023), appendix A and B;
 // "H100 Tensor Core GPU Architecture" (2022), table 3, which gives H100s a lower boost clock for
-// tensor work (1830 of 1980 MHz on SXM5, 1620 of 1755 MHz on PCIe: both 0.924).
+// tensor work (1830 of 1980 MHz on SXM5, 1620 of 1755 MHz on PCIe: both 0.924); "NVIDIA Blackwell
+// Architecture Technical Brief" (2024), HGX B200, 2,250 TFLOP/s, which are 1856 of 1965 MHz; "NVIDIA RTX
+// Blackwell GPU Architecture" (2025), appendix A.
 std::optional<Rate> rate_of(const DeviceProperties& device) {
   const double of_full_rate = is_half_rate(device.name) ? 0.5 : 1.0;
   switch (10 * device.major + device.minor) {
@@ -40,9 +42,12 @@ std::optional<Rate> rate_of(const DeviceProperties& device) {
       return Rate{2048, 128};
     case 86:
     case 89:
+    case 120:
       return Rate{1024 * of_full_rate, 256};
     case 90:
       return Rate{4096, 256, 0.924};
+    case 100:
+      return Rate{8192, 256, 0.9445};
     default:
       return std::nullopt;
   }

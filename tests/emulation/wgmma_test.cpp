@@ -34,9 +34,11 @@ __global__ void product(const bfloat16* a_in, const bfloat16* b_in, float* out) 
   auto* const full = memory.take<gpu::Barrier>(1);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   for (int i = thread; i < kRows * kDepth; i += 128) {
-    at(a, kDepth, i % kDepth, i / kDepth) = a_in[i];
+    gpu::write_for_engines(at(a, kDepth, i % kDepth, i / kDepth), a_in[i]);
   }
-  for (int i = thread; i < kDepth * kN; i += 128) at(b, kDepth, i / kN, i % kN) = b_in[i];
+  for (int i = thread; i < kDepth * kN; i += 128) {
+    gpu::write_for_engines(at(b, kDepth, i / kN, i % kN), b_in[i]);
+  }
   if (thread == 0) {
     gpu::initialize(*full, 1);
     gpu::publish_barriers();

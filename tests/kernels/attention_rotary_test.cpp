@@ -84,7 +84,7 @@ TEST_CASE("attention rotates the gradients of queries and keys back by their pos
       const Problem few({2, 5, 5, 2, 1, 6}, dtype);
       check_gradients(few, rotary_for(few, pairs, {.first = 7}));
     }
-    for (const std::int64_t head_size : {64, 80, 96, 128}) {
+    for (const std::int64_t head_size : {64, 72, 80, 96, 112, 128}) {
       const Problem problem({1, 70, 70, 2, 1, head_size}, DType::bf16);
       check_gradients(problem, rotary_for(problem, pairs, {.first = 7}));
     }

@@ -16,6 +16,7 @@ namespace {
 
 using Sizes = test::AttentionSizes;
 
+using Catch::Contains;
 using test::Capability;
 
 /// Outputs and gradients on a GPU of this compute capability.
@@ -37,7 +38,7 @@ TEST_CASE("tensor cores read attention's tiles without bank conflicts") {
   for (const int capability : {80, 86}) {
     const Capability gpu(capability);
     const test::Rank rank;
-    for (const std::int64_t head_size : {64, 80, 96, 128}) {
+    for (const std::int64_t head_size : {64, 72, 80, 96, 128}) {
       const test::AttentionProblem problem({1, 70, 70, 1, 1, head_size}, DType::bf16);
       emulation::reset_statistics();
       problem.run();
@@ -93,6 +94,16 @@ TEST_CASE("attention of heads of 128 gives the same bits on GPUs with 99 and 163
   }
 }
 
+TEST_CASE("a GPU with 99 KiB has no room for heads above 128 channels, and says so") {
+  const Sizes sizes{1, 3, 3, 1, 1, 136};
+  REQUIRE_NOTHROW(results_on(80, sizes, DType::bf16));
+  for (const int capability : {89, 120}) {
+    REQUIRE_THROWS_WITH(results_on(capability, sizes, DType::bf16),
+                        Contains("attention_forward: heads of 136 channels take") &&
+                            Contains("this GPU has 101376; use smaller heads"));
+  }
+}
+
 // The kernels' names, without those of their templates.
 TEST_CASE("a GPU of architecture 9.0 takes heads of 64 and 128 with Hopper's kernels") {
   const auto uses = [](int capability, std::int64_t head_size) {
@@ -120,11 +131,12 @@ TEST_CASE("a GPU of architecture 9.0 takes heads of 64 and 128 with Hopper's ker
       {"backward_hopper", 1}};
   const std::map<std::string, std::uint64_t> mma = {
       {"forward_mma", 1}, {"key_value_gradient_mma", 1}, {"query_gradient_mma", 1}};
-  for (const std::int64_t head_size : {64, 80, 96, 128}) {
+  for (const std::int64_t head_size : {40, 64, 72, 80, 96, 112, 128}) {
     CAPTURE(head_size);
     REQUIRE(uses(90, head_size) == (head_size % 64 == 0 ? hopper : mma));
     REQUIRE(uses(80, head_size) == mma);
   }
+  for (const std::int64_t head_size : {32, 68, 136}) REQUIRE(uses(90, head_size).empty());
 }
 
 // The emulated GPU has 4 multiprocessors and 1 MiB of L2 cache. Each of the five rows has 3 blocks of keys

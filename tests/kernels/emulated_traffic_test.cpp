@@ -1,4 +1,5 @@
 // The bytes of kernels are those of their formulas. Regressions in traffic show without a GPU.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "kernels/bias/op.h"
 #include "kernels/cast/op.h"
 #include "kernels/cross_entropy/op.h"
+#include "kernels/cuda/radix_sort.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/dropout/op.h"
 #include "kernels/embedding/op.h"
@@ -251,6 +253,26 @@ TEST_CASE("traffic: a router reads its logits once, and again for their gradient
   const auto backward =
       launches_of([&] { router_backward(dlogits, weights, logits, experts, kKind); });
   require_distinct(backward, 2 * N * E + 6 * N * k, 2 * N * E);
+}
+
+// A tile has 2,048 words of 8 bytes and 256 counts of 4. All counts have a line of sums behind the last.
+TEST_CASE("traffic: a sort moves bytes in proportion to its tiles, and sorts") {
+  const test::Rank rank;
+  for (const std::uint64_t tiles : {1, 15, 16, 40}) {
+    constexpr std::uint64_t kWords = 8 * 2048, kCounts = 4 * 256;
+    std::vector<std::int64_t> expected;  // a digit, and the place from which it comes
+    for (std::uint64_t i = 0; i < tiles * 2048; ++i) {
+      expected.push_back(static_cast<std::int64_t>((i * i / 7 % 256) << 32 | i));
+    }
+    const Tensor words = Tensor::from(expected, {static_cast<std::int64_t>(expected.size())});
+    Tensor sorted;
+    const auto pass = launches_of([&] { sorted = gpu::radix_sorted(words, 32, 40); });
+    REQUIRE(pass.blocks == 2);
+    REQUIRE(pass.work.reads.bytes == tiles * (2 * kWords + 3 * kCounts));
+    REQUIRE(pass.work.writes.bytes == tiles * (kWords + 2 * kCounts) + kCounts);
+    std::sort(expected.begin(), expected.end());
+    REQUIRE((sorted.to_vector<std::int64_t>() == expected));
+  }
 }
 
 // Hopper's kernels. H heads of queries read K heads of keys. A query has a logsumexp before the

@@ -814,6 +814,9 @@ FAULTS = {
             "kv_head = head % n.kv_heads;"),
     },
     ("kernels/attention/cuda/fragments.h", "kernels_attention_16bit"): {
+        "a padded head overwrites its neighbour": (
+            "    if (chunk * 8 >= to.channels) continue;\n",
+            ""),
         "a shuffle at the wrong distance": (
             "__shfl_xor_sync(gpu::kFullWarp, value, 2)",
             "__shfl_xor_sync(gpu::kFullWarp, value, 4)"),
@@ -1059,6 +1062,16 @@ FAULTS = {
             "step / kSteps * kRows + row",
             "row"),
     },
+    ("kernels/attention/cuda/tiles.h", "kernels_attention_16bit"): {
+        "a padded head has channels of its neighbour": (
+            "const int end = chunk * 8 < source.channels ? count : 0;",
+            "const int end = count;"),
+    },
+    ("kernels/attention/cuda.cpp", "kernels_attention_rotary"): {
+        "the pairs of a padded head are those of its tile": (
+            "fills_a_tile(q.head_size) ? rotary : nullptr",
+            "rotary"),
+    },
     ("kernels/cuda/work_queue.h", "kernels_emulated_attention"): {
         "Hopper: the first draw skips a block of rows": (
             "    return drawn;\n",
@@ -1074,13 +1087,15 @@ FAULTS = {
             "count(block.visible_keys(n, piece.end) - piece.first_key)",
             "count(0 * block.visible_keys(n, piece.end) + n.keys - piece.first_key)"),
     },
-    ("kernels/cuda/column_sums.h", "kernels_norms"): {
+    ("kernels/cuda/last_block.h", "kernels_norms"): {
         "the first block of a group adds its lines": (
             "last = atomicAdd(ticket, 1u) + 1 == count;",
             "last = atomicAdd(ticket, 1u) == 0 && count > 0;"),
         "tickets are not given back": (
-            "      if (last) atomicExch(ticket, 0u);\n",
+            "    if (last) atomicExch(ticket, 0u);\n",
             ""),
+    },
+    ("kernels/cuda/column_sums.h", "kernels_norms"): {
         "the last group of blocks is taken for a whole one": (
             "const unsigned size = min(blocks_of_group, count - first);",
             "const unsigned size = blocks_of_group;"),
@@ -1441,6 +1456,16 @@ FAULTS = {
             ".accumulate = part.first > 0,",
             ".accumulate = false,"),
     },
+    ("kernels/cuda/radix_sort.cu", "kernels_emulated_traffic"): {
+        "a tile's words come behind themselves": (
+            "      if (first + i <= tiles) of_digit[std::size_t{first + i} * kDigits] = sum;\n"
+            "      sum += words[i];\n",
+            "      sum += words[i];\n"
+            "      if (first + i <= tiles) of_digit[std::size_t{first + i} * kDigits] = sum;\n"),
+        "there is no line of all counts where the tiles fill the loads": (
+            "first <= tiles; first += kTogether",
+            "first < tiles; first += kTogether"),
+    },
     ("kernels/cuda/radix_sort.cu", "kernels_embedding"): {
         "the sort is not stable": (
             "    const unsigned peers = lanes_with(digit);\n"
@@ -1612,6 +1637,11 @@ FAULTS = {
         "grouped, Hopper: a row's last columns are followed by the next row's": (
             "inside = inside && 8 * lane < columns;",
             "inside = inside && 8 * lane <= columns;"),
+    },
+    ("runtime/emulation/device/shared_memory.cpp", "emulation_hopper"): {
+        "a proxy fence shows the writes of all threads": (
+            "  block.shared().show_writes_to_engines(block.thread().number);\n",
+            "  for (unsigned i = 0; i < 1024; ++i) block.shared().show_writes_to_engines(i);\n"),
     },
     ("runtime/emulation/device/warpgroup.cpp", "emulation_wgmma"): {
         "the emulator takes columns of a wgmma's left operand for rows": (

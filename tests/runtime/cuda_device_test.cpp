@@ -23,8 +23,9 @@ TEST_CASE("peak rates are those of the data sheets") {
     double f32_tflops;
   };
   // Multiprocessors and clocks as the driver reports them. Rates: NVIDIA's data sheets of the A100
-  // (2021), A40 (2021), H100 (2022), H200 (2023), L4 and L40 (2023; halved where they count
-  // sparsity), and the appendices of the whitepapers on GA102 and Ada for GeForce cards.
+  // (2021), A40 (2021), H100 (2022), H200 (2023), L4 and L40 (2023), HGX B200 (2024; in f32 148 x 128
+  // multiply-adds a clock), the last three halved where they count sparsity, and the appendices of the
+  // whitepapers on GA102, Ada and RTX Blackwell.
   const std::vector<Card> cards = {
       {{"NVIDIA A100-SXM4-80GB", 108, 1.410e9, 0, 8, 0}, 312.0, 19.5},
       {{"NVIDIA A40", 84, 1.740e9, 0, 8, 6}, 149.7, 37.4},
@@ -35,6 +36,9 @@ TEST_CASE("peak rates are those of the data sheets") {
       {{"NVIDIA H100 PCIe", 114, 1.755e9, 0, 9, 0}, 756.0, 51.2},
       {{"NVIDIA H100 80GB HBM3", 132, 1.980e9, 0, 9, 0}, 989.4, 66.9},
       {{"NVIDIA H200", 132, 1.980e9, 0, 9, 0}, 989.5, 66.9},
+      {{"NVIDIA B200", 148, 1.965e9, 0, 10, 0}, 2250.0, 74.5},
+      {{"NVIDIA GeForce RTX 5090", 170, 2.407e9, 0, 12, 0}, 209.5, 104.8},
+      {{"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 188, 2.617e9, 0, 12, 0}, 503.8, 126.0},
   };
   for (const Card& card : cards) {
     CAPTURE(card.properties.name);
@@ -49,7 +53,7 @@ TEST_CASE("peak rates are those of the data sheets") {
 }
 
 TEST_CASE("the peak of a GPU or dtype outside the table is unknown") {
-  REQUIRE_FALSE(cuda::peak_flops({"NVIDIA B200", 148, 1.965e9, 0, 10, 0}, DType::bf16).has_value());
+  REQUIRE_FALSE(cuda::peak_flops({"NVIDIA Thor", 20, 1.575e9, 0, 11, 0}, DType::bf16).has_value());
   REQUIRE_FALSE(cuda::peak_flops({"NVIDIA H100", 132, 0.0, 0, 9, 0}, DType::bf16).has_value());
 }
 

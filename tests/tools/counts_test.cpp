@@ -26,6 +26,12 @@ double counter(const StepSize& s) {
          s.layers * s.experts * of_batch(s, 1, 2, 0) + s.classes * of_batch(s, 1, 0, 4);
 }
 
+TransformerShape heads_of_128() {
+  TransformerShape shape;
+  shape.width = 4096, shape.head_size = 128;
+  return shape;
+}
+
 double combined(const std::vector<StepSize>& runs, const std::vector<double>& weights) {
   double sum = 0;
   REQUIRE(runs.size() == weights.size());
@@ -123,7 +129,7 @@ TEST_CASE("efficiencies are not above the rates that were reached") {
                              "rms_norm/forward_kernel", "adamw/adamw_kernel"}) {
     for (const bool backward : {false, true}) {
       const Efficiency efficiency =
-          efficiency_of(gpus()[0], ProductRate::burst, kernel, backward, 128);
+          efficiency_of(gpus()[0], ProductRate::burst, kernel, backward, heads_of_128());
       REQUIRE_FALSE(efficiency.source.empty());
       REQUIRE(efficiency.of_bytes <= 4.18 / 4.8);
       if (efficiency.kind == "product") REQUIRE(efficiency.of_flops <= 716.0 / 989);
@@ -136,7 +142,7 @@ TEST_CASE("efficiencies are not above the rates that were reached") {
 
 TEST_CASE("products have a burst rate and a sustained one, with a source for each") {
   const auto products = [](const Gpu& gpu, ProductRate rate) {
-    return efficiency_of(gpu, rate, "cublasLtMatmul", /*backward=*/false, 128);
+    return efficiency_of(gpu, rate, "cublasLtMatmul", /*backward=*/false, heads_of_128());
   };
   const Gpu h200 = gpus()[0];
   const Efficiency sustained = products(h200, ProductRate::sustained);
@@ -146,9 +152,35 @@ TEST_CASE("products have a burst rate and a sustained one, with a source for eac
   CHECK(products(gpus(/*h200_sustained=*/700e12)[0], ProductRate::sustained).of_flops ==
         Approx(700 / 989.4));
   CHECK(products(gpus()[1], ProductRate::sustained).of_flops == 0.72);  // none is known of an H100
-  const Efficiency attention =
-      efficiency_of(h200, ProductRate::sustained, "attention/forward_hopper_kernel", false, 128);
+  const Efficiency attention = efficiency_of(
+      h200, ProductRate::sustained, "attention/forward_hopper_kernel", false, heads_of_128());
   CHECK(attention.of_flops == 0.597);
+}
+
+TEST_CASE("tessera's own products are slower than the library's, and are products") {
+  for (const ProductRate rate : {ProductRate::burst, ProductRate::sustained}) {
+    const Efficiency own =
+        efficiency_of(gpus()[0], rate, "grouped_matmul/grouped_hopper_kernel", false, {});
+    const Efficiency library = efficiency_of(gpus()[0], rate, "cublasLtMatmul", false, {});
+    CHECK(own.of_flops == Approx(661.0 / 774 * library.of_flops).epsilon(0.002));
+    CHECK(is_product(own));
+    CHECK(own.source != library.source);
+  }
+}
+
+TEST_CASE("norms have the rate of the nearest rows that were measured") {
+  const auto rate = [](std::int64_t width, bool backward) {
+    TransformerShape shape;
+    shape.width = width;
+    return efficiency_of(gpus()[0], ProductRate::burst, "rms_norm/kernel", backward, shape)
+        .of_bytes;
+  };
+  CHECK(rate(768, false) == Approx(2.07 / 4.8).epsilon(0.01));
+  CHECK(rate(768, true) == Approx(2.39 / 4.8).epsilon(0.01));
+  CHECK(rate(2048, false) == Approx(3.82 / 4.8).epsilon(0.01));
+  CHECK(rate(2048, true) == Approx(3.10 / 4.8).epsilon(0.01));
+  CHECK(rate(4096, false) == Approx(0.90 * 4.19 / 4.8).epsilon(0.01));
+  CHECK(rate(4096, true) == Approx(0.67 * 4.19 / 4.8).epsilon(0.01));
 }
 
 TEST_CASE("the least bytes of a Llama layer") {

@@ -44,7 +44,6 @@ class Gpus {
 
 TEST_CASE("sharding.deterministic gives a run through NCCL the bits of a run of threads") {
   constexpr int kRanks = 4;
-  const Gpus gpus(kRanks);
   const TemporaryDirectory folder;
   Config config = test::tiny_run(folder);
   config.model.context = config.data.sequence_length = 8;
@@ -55,6 +54,8 @@ TEST_CASE("sharding.deterministic gives a run through NCCL the bits of a run of 
   config.runtime.threads = 1;
   config.sharding.strategy = StrategyKind::fsdp;
   const auto losses = [&](CommunicatorKind kind, bool deterministic, const std::string& name) {
+    const Gpus gpus(
+        kRanks);  // new ones, which ranks that are threads have not linked to each other
     config.sharding.communicator = kind;
     config.sharding.deterministic = deterministic;
     config.train.dir = folder / name;

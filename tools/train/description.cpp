@@ -55,8 +55,9 @@ std::vector<std::string> speed_notes(const ResolvedConfig& run, const Device& de
   if (!device.is_cpu() &&
       misses_tensor_cores(backend, run.sharding.compute_dtype, shape.head_size)) {
     notes.push_back(
-        fmt::format("attention is slow for heads of {} channels: tensor cores take those of {}",
-                    shape.head_size, fmt::join(kTensorCoreHeads, ", ")));
+        fmt::format("attention is slow for heads of {} channels: tensor cores take multiples of 8 "
+                    "from {} to {}",
+                    shape.head_size, kLeastTensorCoreHead, kMostTensorCoreHead));
   }
   return notes;
 }

@@ -23,6 +23,7 @@ template <typename T>
 struct Rows {
   T* data;
   std::int64_t stride;
+  int channels;
 
   __device__ T* operator[](int token) const { return data + token * stride; }
 };
@@ -40,8 +41,8 @@ struct DeviceHeads {
         token_stride(x.token_stride),
         head_size(static_cast<int>(x.head_size)) {}
   __device__ Rows<T> rows(int batch, int head) const {
-    return {data + batch * batch_stride + static_cast<std::int64_t>(head) * head_size,
-            token_stride};
+    return {data + batch * batch_stride + static_cast<std::int64_t>(head) * head_size, token_stride,
+            head_size};
   }
 };
 

@@ -1,6 +1,6 @@
 // Attention's forward pass on tensor cores (mma.sync, sm_80 and later).
 //
-// For bf16 and f16 and heads of 64, 80, 96 or 128: FlashAttention-2 (Dao 2023, algorithm 1). A block
+// For bf16 and f16 and tiles of 64, 80, 96 or 128 channels: FlashAttention-2 (Dao 2023, algorithm 1). A block
 // of 4 warps owns 128 queries of one head, 32 per warp, and visits the keys in tiles of 64 (48 with
 // larger heads). The next tile is loaded while one is computed with (cp.async). Scores, weights and
 // outputs stay in registers. Only the tiles on the diagonal are masked.

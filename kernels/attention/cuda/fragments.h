@@ -187,8 +187,9 @@ struct OnlineSoftmax {
 };
 
 /// Writes the warp's rows to the head's rows from token `first_token` on, each times its factor, as
-/// far as they are in `range`. The rows begin at row `first` of the block's tile. They pass through
-/// the same rows of `tile`, which no other warp reads, so that whole lines go out.
+/// far as they are in `range`, without the channels that the head lacks. The rows begin at row `first` of
+/// the block's tile. They pass through the same rows of `tile`, which no other warp reads, so that whole
+/// lines go out.
 template <typename T, int kM, int kRows, int kHeadSize>
 __device__ void store(const Rows<T>& to, int first_token, const TokenRange& range,
                       const Fragment<kM, kHeadSize>& c, const RowValues<kM>& factors,
@@ -214,6 +215,7 @@ __device__ void store(const Rows<T>& to, int first_token, const TokenRange& rang
   constexpr int kChunks = kHeadSize / 8;
   for (int i = lane; i < 16 * kM * kChunks; i += 32) {
     const int row = i / kChunks, chunk = i % kChunks;
+    if (chunk * 8 >= to.channels) continue;
     if (first_token + row < range.first) continue;
     if (first_token + row >= range.end) break;
     *reinterpret_cast<uint4*>(to[first_token + row] + chunk * 8) =

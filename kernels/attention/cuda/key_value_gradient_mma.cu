@@ -1,4 +1,4 @@
-// dK and dV on tensor cores (mma.sync), for bf16 and f16 and heads of 64, 80, 96 or 128.
+// dK and dV on tensor cores (mma.sync), for bf16 and f16 and tiles of 64, 80, 96 or 128 channels.
 //
 // The form of the kernel is in backward_mma.h: a block owns keys and visits queries.
 //

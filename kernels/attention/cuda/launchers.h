@@ -46,8 +46,8 @@ void forward_general(const ForwardCall& call);
 /// Both kernels of the backward pass.
 void backward_general(const BackwardCall& call, const Tensor& statistics);
 
-/// Tensor cores: bf16 and f16, heads of kTensorCoreHeads (tensor_core_heads.h), rows at multiples of
-/// 16 bytes, scale > 0.
+/// Tensor cores: bf16 and f16, heads that suit (tensor_core_heads.h), rows at multiples of 16 bytes,
+/// scale > 0. The backward kernels rotate back heads that fill a tile.
 void forward_mma(const ForwardCall& call);
 /// dQ, and the statistics of all queries. At least one query.
 void query_gradient_mma(const BackwardCall& call, const Tensor& statistics);

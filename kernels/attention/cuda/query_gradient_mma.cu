@@ -1,4 +1,4 @@
-// dQ on tensor cores (mma.sync), for bf16 and f16 and heads of 64, 80, 96 or 128.
+// dQ on tensor cores (mma.sync), for bf16 and f16 and tiles of 64, 80, 96 or 128 channels.
 //
 // The form of the kernel is in backward_mma.h: a block owns queries and visits keys.
 #include "kernels/attention/cuda/backward_mma.h"
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(QueryGradient<kHeadSize>::kThreads)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int query = first_row + places.row_of(m, 2 * half);
-        statistics[m][half] = make_statistics<kWidth>(x, batch, head, query, kHeadSize);
+        statistics[m][half] = make_statistics<kWidth>(x, batch, head, query, n.head_size);
       }
     }
     Fragment<kM, kHeadSize> dq;

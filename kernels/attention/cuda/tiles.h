@@ -50,7 +50,8 @@ __device__ Tile take(gpu::SharedMemory& shared) {
   return {shared.take<T>(Tile::kElements, 128)};
 }
 
-/// Starts to copy rows [first, first + kRows) of a head, with zeros beyond `count` rows.
+/// Starts to copy rows [first, first + kRows) of a head, with zeros beyond `count` rows and in the channels
+/// that the head lacks.
 template <int kThreads, typename T, int kRows, int kHeadSize>
 __device__ void load_async(const SharedTile<T, kRows, kHeadSize>& tile, const Rows<T>& source,
                            int first, int count) {
@@ -60,11 +61,12 @@ __device__ void load_async(const SharedTile<T, kRows, kHeadSize>& tile, const Ro
   const unsigned thread = gpu::unhoisted(threadIdx.x);
   const int row = static_cast<int>(thread / kChunks), chunk = static_cast<int>(thread % kChunks);
   if (kHeadSize < kStride && chunk >= kHeadSize / 8) return;
+  const int end = chunk * 8 < source.channels ? count : 0;
   const T* from = source[first + row] + chunk * 8;
   T* const to = tile.data + place_of<kHeadSize>(row, chunk);
 #pragma unroll
   for (int i = 0; i < kRows; i += kRowsAtOnce) {
-    gpu::copy_async(to + i * kStride, from, first + row + i < count ? 16 : 0);
+    gpu::copy_async(to + i * kStride, from, first + row + i < end ? 16 : 0);
     from += kRowsAtOnce * source.stride;
   }
 }
@@ -126,7 +128,7 @@ struct RightReader {
   }
 };
 
-/// Calls f(HeadSize<n>{}, T{}) for a call's head size and dtype.
+/// Calls f(HeadSize<n>{}, T{}) for the tile of a call's heads and their dtype.
 template <int kHeadSize>
 struct HeadSize {
   static constexpr int kValue = kHeadSize;
@@ -134,9 +136,9 @@ struct HeadSize {
 template <typename F>
 void visit_tensor_core_heads(const Heads& q, F f) {
   const auto with_head_size = [&](auto element) {
-    if (q.head_size == 64) return f(HeadSize<64>{}, element);
-    if (q.head_size == 80) return f(HeadSize<80>{}, element);
-    if (q.head_size == 96) return f(HeadSize<96>{}, element);
+    if (q.head_size <= 64) return f(HeadSize<64>{}, element);
+    if (q.head_size <= 80) return f(HeadSize<80>{}, element);
+    if (q.head_size <= 96) return f(HeadSize<96>{}, element);
     f(HeadSize<128>{}, element);
   };
   q.tensor.dtype() == DType::bf16 ? with_head_size(bfloat16{}) : with_head_size(float16{});

@@ -35,6 +35,7 @@ void SharedMemory::begin_grid(const Launch& launch) {
 
 void SharedMemory::begin_block() {
   arrays_.clear();
+  for (std::vector<Write>& writes : unfenced_) writes.clear();
   static_bytes_ = 0;
   used_ = 0;
 }
@@ -142,12 +143,24 @@ void SharedMemory::show_to_engines(const void* data, std::size_t bytes) {
               bytes);
 }
 
-void SharedMemory::show_all_to_engines() {
-  for (const Array& array : arrays_) show_to_engines(array.memory, array.bytes);
+void SharedMemory::note_write_for_engines(unsigned thread, const void* data, std::size_t bytes) {
+  const Unobserved unobserved;
+  if (thread >= unfenced_.size()) unfenced_.resize(thread + 1);
+  unfenced_[thread].push_back({data, bytes});
+}
+
+void SharedMemory::show_writes_to_engines(unsigned thread) {
+  if (thread >= unfenced_.size()) return;
+  for (const Write& write : unfenced_[thread]) show_to_engines(write.data, write.bytes);
+  unfenced_[thread].clear();
+}
+
+void note_write_for_engines(const void* data, std::size_t bytes) {
+  block.shared().note_write_for_engines(block.thread().number, data, bytes);
 }
 
 void fence_shared_for_engines() {
-  block.shared().show_all_to_engines();
+  block.shared().show_writes_to_engines(block.thread().number);
 }
 
 void show_to_engines(const void* data, std::size_t bytes) {

@@ -30,11 +30,13 @@ class SharedMemory {
   /// Is this an address of shared memory, used or not? (Not under the thread sanitizer.)
   bool in_arena(const void* data) const;
 
-  /// The copy engine and wgmma see shared memory through a view of their own. Ordinary writes show in
-  /// it after a fence of the writer, and the engine's own at once.
+  /// The copy engine and wgmma see shared memory through a view of their own. The engine's writes show
+  /// in it at once. Ordinary writes show after a fence of the thread that noted them; a write that no
+  /// thread noted never does.
   const void* engine_view(const void* data);
   void show_to_engines(const void* data, std::size_t bytes);
-  void show_all_to_engines();
+  void note_write_for_engines(unsigned thread, const void* data, std::size_t bytes);
+  void show_writes_to_engines(unsigned thread);
 
  private:
   struct Array {
@@ -42,6 +44,10 @@ class SharedMemory {
     std::size_t offset, bytes;
     char* memory;
     std::vector<char> engine_view{};  // empty until an engine looks
+  };
+  struct Write {
+    const void* data;
+    std::size_t bytes;
   };
   Array& array_of(const void* data);
   char* add(Array array, std::size_t remainder);
@@ -51,6 +57,7 @@ class SharedMemory {
     void operator()(char* memory) const { std::free(memory); }
   };
   std::vector<Array> arrays_;
+  std::vector<std::vector<Write>> unfenced_;  // each thread's, for engines
   std::size_t dynamic_bytes_ = 0, static_bytes_ = 0, most_static_bytes_ = 0;
   SharedMemoryLimits limits_;
   std::unique_ptr<char, Free> arena_;

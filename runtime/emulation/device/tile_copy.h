@@ -58,7 +58,9 @@ bool wait_for_barrier(void* barrier, unsigned parity, TileCopy& copy, const Site
 void check_tile_copy(const TileCopy& copy, void* barrier, const Site& site);
 /// Hands the copy over to the barrier's waiters, with the caller's writes so far.
 void queue_tile_copy(const TileCopy& copy, void* barrier, const Site& site);
-/// Ordinary writes of the running thread become visible to the copy engine and to wgmma.
+/// The running thread has written these bytes of shared memory for the copy engine or wgmma.
+void note_write_for_engines(const void* data, std::size_t bytes);
+/// Such writes of the running thread become visible to the engines. Other threads' writes do not.
 void fence_shared_for_engines();
 /// So do all writes to these bytes.
 void show_to_engines(const void* data, std::size_t bytes);

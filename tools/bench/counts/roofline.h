@@ -2,12 +2,15 @@
 //
 // A kernel's roofline time is the larger of its bytes over the memory's rate and its FLOPs over the
 // tensor cores'. Kernels do not reach either. The efficiency of a class of kernels is the rate that
-// published kernels of the class have reached, and its source. Products have two rates: `burst`, alone on
-// a cool GPU, and `sustained`, in steps without a pause (tools/measure/sustained_rate.h).
+// kernels of the class have reached, tessera's or published ones, and its source. Products have two rates:
+// `burst`, alone on a cool GPU, and `sustained`, in steps without a pause
+// (tools/measure/sustained_rate.h).
 #pragma once
 
 #include <string_view>
 #include <vector>
+
+#include "models/transformer_shape.h"
 
 namespace tessera {
 
@@ -35,7 +38,9 @@ struct Efficiency {
 
 /// `kernel` is a label (kernel_label.h); `backward`: launched in the backward pass.
 Efficiency efficiency_of(const Gpu& gpu, ProductRate rate, std::string_view kernel, bool backward,
-                         double head_size);
+                         const TransformerShape& shape);
+/// Is it a product, a library's or tessera's?
+bool is_product(const Efficiency& efficiency);
 
 /// Seconds.
 double roofline_time(const Gpu& gpu, double flops, double bytes,

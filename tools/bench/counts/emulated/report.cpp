@@ -20,8 +20,7 @@ double roofline(const Gpu& gpu, const KernelWork& work) {
 
 Efficiency efficiency_in(const Gpu& gpu, ProductRate rate, const StepWork::key_type& key,
                          const TransformerShape& shape) {
-  return efficiency_of(gpu, rate, key.second, key.first == StepPhase::backward,
-                       static_cast<double>(shape.head_size));
+  return efficiency_of(gpu, rate, key.second, key.first == StepPhase::backward, shape);
 }
 
 double expected(const Gpu& gpu, ProductRate rate, const StepWork::value_type& kernel,
@@ -35,8 +34,7 @@ double expected(const Gpu& gpu, ProductRate rate, const StepWork::value_type& ke
 bool is_own(const std::string& kernel) {
   const bool is_library = kernel.find('/') == std::string::npos;
   return !is_library &&
-         efficiency_of({}, ProductRate::burst, kernel, /*backward=*/false, /*head_size=*/0).kind !=
-             "product";
+         !is_product(efficiency_of({}, ProductRate::burst, kernel, /*backward=*/false, {}));
 }
 
 }  // namespace
