@@ -182,6 +182,11 @@ TEST_CASE("dry run: checkpointing, accumulation, documents and options of traini
       config.optimizer.master_dtype = DType::bf16;
       config.optimizer.state_dtype = DType::bf16;
     });
+    varied("bf16 gradients, offloaded", 2, [](Config& config) {
+      config.runtime.compute_dtype = DType::bf16;
+      config.optimizer.gradient_dtype = DType::bf16;
+      config.sharding.offload = Offload::all;
+    });
     varied("bf16 masters, offloaded, and f32 moments", 2, [](Config& config) {
       config.sharding.strategy = StrategyKind::zero2;
       config.runtime.compute_dtype = DType::f16;

@@ -199,6 +199,7 @@ struct OptimizerConfig {
   /// f32 or bf16.
   DType master_dtype = DType::f32;
   DType state_dtype = DType::f32;
+  DType gradient_dtype = DType::f32;
   std::vector<OptimizerGroupConfig> groups;
   bool operator==(const OptimizerConfig&) const = default;
 };
