@@ -258,7 +258,7 @@ struct KernelsConfig {
   CudnnOrder cudnn_order = CudnnOrder::same;
   MatmulLibrary matmul = MatmulLibrary::tessera;
   AlgorithmChoice cublaslt = AlgorithmChoice::suggested;
-  SwigluChoice swiglu = SwigluChoice::epilogue;
+  SwigluChoice swiglu = SwigluChoice::automatic;
 };
 
 /// The texts of train.sample_every.

@@ -70,8 +70,8 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
       choice_key("kernels.swiglu", kernels.swiglu,
                  "A gated feed-forward layer on a GPU of architecture 9.0, in 16 bits. `epilogue`: "
                  "this project's product of gate and up applies SwiGLU before it stores. "
-                 "`separate`: cuBLASLt's product, then a SwiGLU kernel. Experts always use "
-                 "`epilogue`."),
+                 "`separate`: cuBLASLt's product, then a SwiGLU kernel. `auto`: `separate` from "
+                 "4,096 channels on. Experts always use `epilogue`."),
   };
 }
 
