@@ -1247,6 +1247,11 @@ FAULTS = {
             "    __syncthreads();  // all threads have read the tiles\n",
             ""),
     },
+    ("kernels/linear_cross_entropy/options.cpp", "kernels_linear_cross_entropy"): {
+        "the rank's choice of a chunk does nothing": (
+            "if (chunk == kAutomaticChunk) chunk = head_options().chunk;",
+            ""),
+    },
     ("kernels/linear/cuda.cpp", "kernels_emulated_grouped_matmul"): {
         "a dense gated layer forgets the rank's choice": (
             "bias.defined() || !takes_swiglu_epilogue(matmul_options().swiglu, x.size(1))",

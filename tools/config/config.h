@@ -259,6 +259,8 @@ struct KernelsConfig {
   MatmulLibrary matmul = MatmulLibrary::tessera;
   AlgorithmChoice cublaslt = AlgorithmChoice::suggested;
   SwigluChoice swiglu = SwigluChoice::automatic;
+  /// 0: the device's default.
+  std::int64_t head_chunk = 0;
 };
 
 /// The texts of train.sample_every.

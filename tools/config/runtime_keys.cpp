@@ -72,6 +72,11 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
                  "this project's product of gate and up applies SwiGLU before it stores. "
                  "`separate`: cuBLASLt's product, then a SwiGLU kernel. `auto`: `separate` from "
                  "4,096 channels on. Experts always use `epilogue`."),
+      whole_number_key(
+          "kernels.head_chunk", kernels.head_chunk, 0, std::int64_t{1} << 20,
+          "Tokens whose logits the head and its loss compute at a time; 0 = 1,024 on a CPU and "
+          "4,096 on a GPU. More take more workspace, which `tessera plan` shows, and read and "
+          "write the gradient of the head's weight less often. Bits depend on this number."),
   };
 }
 
