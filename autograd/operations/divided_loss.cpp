@@ -7,6 +7,7 @@
 
 #include "autograd/activations.h"
 #include "autograd/operations/divided.h"
+#include "kernels/linear_cross_entropy/options.h"
 #include "kernels/vocabulary_cross_entropy/op.h"
 #include "runtime/category.h"
 #include "runtime/integer.h"
@@ -163,9 +164,7 @@ void divided_cross_entropy(Out loss, const HeadGradients& gradients, const Tenso
   const Head head(weight, loss_scale, ignore_index);
   const bool by_rows = loss.shape() == Shape{targets.rows()};
   const Tensor of_chunk = activation({1}, loss.dtype());
-  if (chunk == kAutomaticChunk) {
-    chunk = x.device().is_cpu() ? cpu::kCrossEntropyChunk : cuda::kCrossEntropyChunk;
-  }
+  chunk = rows_of_chunk(chunk, x.device());
   Accumulate accumulate = gradients.accumulate;
   for (std::int64_t first = 0; first < x.size(0); first += chunk) {
     const std::int64_t last = std::min(x.size(0), first + chunk);

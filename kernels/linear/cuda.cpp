@@ -55,7 +55,7 @@ bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
 
 bool linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
                            Transpose transpose_weight, const Tensor& bias) {
-  if (bias.defined() || matmul_options().swiglu == SwigluChoice::separate) return false;
+  if (bias.defined() || !takes_swiglu_epilogue(matmul_options().swiglu, x.size(1))) return false;
   const Tensor matrix = weight.reshape({1, weight.size(0), weight.size(1)});
   return cuda::grouped_matmul_swiglu(y, gate_up, x, matrix, /*offsets=*/{}, transpose_weight);
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/cross_entropy/targets.h"
+#include "kernels/linear_cross_entropy/options.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 
@@ -60,12 +61,9 @@ void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const 
                           int ignore_index, std::int64_t chunk, const Tensor& factors) {
   check_arguments(loss, dx, dweight, x, weight, targets, chunk);
   check_losses(loss, x, factors);
-  if (chunk == kAutomaticChunk) {
-    chunk = x.device().is_cpu() ? cpu::kCrossEntropyChunk : cuda::kCrossEntropyChunk;
-  }
   run_on<cpu::linear_cross_entropy, cuda::linear_cross_entropy>(
       x.device(), kOp, loss, dx, dweight, x, weight, targets, loss_scale, accumulate_dweight,
-      ignore_index, chunk, factors);
+      ignore_index, rows_of_chunk(chunk, x.device()), factors);
 }
 
 }  // namespace tessera

@@ -29,7 +29,7 @@
 
 namespace tessera {
 
-/// The device's default number of rows of logits at a time: kCrossEntropyChunk below.
+/// The rank's number of rows of logits at a time (options.h), by default kCrossEntropyChunk below.
 inline constexpr std::int64_t kAutomaticChunk = 0;
 
 void linear_cross_entropy(Out loss, Out dx, Out dweight, const Tensor& x, const Tensor& weight,

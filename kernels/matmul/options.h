@@ -1,6 +1,8 @@
 // How matrix products are computed.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/matmul/cpu/isa.h"
 
 namespace tessera {
@@ -22,10 +24,16 @@ inline constexpr EnumNames<AlgorithmChoice> kEnumNames<AlgorithmChoice> = {
 
 /// A gated feed-forward layer on a GPU of architecture 9.0, in 16 bits. `epilogue`: our own product of
 /// gate and up stores SwiGLU's result as well. `separate`: cuBLASLt's product, and a kernel of SwiGLU.
-enum class SwigluChoice { epilogue, separate };
+/// `automatic`: `separate` from kSeparateSwigluDepth input channels on.
+enum class SwigluChoice { automatic, epilogue, separate };
 template <>
-inline constexpr EnumNames<SwigluChoice> kEnumNames<SwigluChoice> = {"swiglu",
-                                                                     {"epilogue", "separate"}};
+inline constexpr EnumNames<SwigluChoice> kEnumNames<SwigluChoice> = {
+    "swiglu", {"auto", "epilogue", "separate"}};
+
+/// The time that the epilogue saves does not grow with a product's depth, and the time that cuBLASLt's
+/// product saves does. On an H200 with 2,048 channels both were equal, and with 4,096 `separate` took 0.97
+/// of the time (docs/gpu_results.md).
+inline constexpr std::int64_t kSeparateSwigluDepth = 4096;
 
 struct MatmulOptions {
   MatmulLibrary library = MatmulLibrary::tessera;
@@ -33,12 +41,16 @@ struct MatmulOptions {
   /// CPU must have the level.
   cpu::Isa isa = cpu::best_isa();
   AlgorithmChoice choice = AlgorithmChoice::suggested;
-  SwigluChoice swiglu = SwigluChoice::epilogue;
+  SwigluChoice swiglu = SwigluChoice::automatic;
   /// On a GPU: may f32 factors be rounded to the 11 significant bits of tf32, which is several times faster?
   bool tf32 = false;
 };
 
 /// The options of the calling thread's rank. An assignment holds for the products that follow.
 MatmulOptions& matmul_options();
+
+/// Whether a dense gated layer of so many input channels takes the epilogue. It depends on the layer alone,
+/// so all strategies and ranks choose alike.
+bool takes_swiglu_epilogue(SwigluChoice choice, std::int64_t channels);
 
 }  // namespace tessera

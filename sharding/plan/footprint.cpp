@@ -40,6 +40,7 @@ class GroupFootprint {
         shard_(plan.mesh.position_along(rank, group.placement.shard)),
         computed_(size(group.placement.compute_dtype)),
         master_(size(group.placement.master_dtype)),
+        gradient_(size(group.placement.gradient_dtype)),
         reduced_(size(group.placement.reduce_dtype)),
         owned_(group.partition.owned_elements(shard_)),
         owned_trained_(group.partition.owned_elements(shard_, /*trainable_only=*/true)),
@@ -91,20 +92,20 @@ class GroupFootprint {
 
   void add_gradients(Footprint& footprint) const {
     const bool sums_on_host = placement_.offload == Offload::all;
-    const std::int64_t shards = sums_on_host ? 0 : 4 * owned_trained_;
+    const std::int64_t shards = sums_on_host ? 0 : gradient_ * owned_trained_;
     switch (group_.gradients) {
       case GradientCase::reduce_in_place:
-        footprint.gradients += 4 * sum(written_);
+        footprint.gradients += gradient_ * sum(written_);
         break;
       case GradientCase::sum_then_reduce:
       case GradientCase::accumulate_from_buffer:
-        footprint.gradients += 4 * sum(written_) + shards;
+        footprint.gradients += gradient_ * sum(written_) + shards;
         break;
       case GradientCase::accumulate_from_slot:
         footprint.gradients += shards;
-        footprint.communication += 4 * sum(group_.gradient_slots.sizes(written_));
+        footprint.communication += gradient_ * sum(group_.gradient_slots.sizes(written_));
     }
-    if (placement_.reduce_dtype != DType::f32) {
+    if (placement_.reduce_dtype != placement_.gradient_dtype) {
       footprint.communication += reduced_ * *std::max_element(written_.begin(), written_.end());
     }
     const std::int64_t partial_sums = 4 * plan_.partial_sums * owned_trained_;
@@ -112,7 +113,9 @@ class GroupFootprint {
     if (sums_on_host && partial_sums > 0) {
       footprint.communication += 4 * most_owned_of_a_parameter();
     }
-    if (placement_.offload != Offload::none) footprint.host.gradients += 4 * owned_trained_;
+    if (placement_.offload != Offload::none) {
+      footprint.host.gradients += gradient_ * owned_trained_;
+    }
     if (sums_on_host && plan_.micro_batches > 1 && !reduces_once(group_.gradients)) {
       footprint.communication += 4 * most_owned_of_a_parameter();
     }
@@ -163,6 +166,7 @@ class GroupFootprint {
   const int shard_;
   const std::int64_t computed_;  // bytes per element
   const std::int64_t master_;
+  const std::int64_t gradient_;
   const std::int64_t reduced_;
   const std::int64_t owned_;
   const std::int64_t owned_trained_;

@@ -142,6 +142,9 @@ struct ShardingOptions {
   /// The dtype of the masters of trained parameters: f32, or bf16, which only an optimizer that
   /// rounds at random can train.
   DType master_dtype = DType::f32;
+  /// The dtype that gradients are held and summed in: f32, or bf16 for one micro-batch that is computed in
+  /// bf16. They are then sent in bf16, too.
+  DType gradient_dtype = DType::f32;
   /// The dtype that gradients are sent in. (Sums over ranks are formed in f32 in any case.)
   DType reduce_dtype = DType::f32;
   /// `all` is for zero3, fsdp and hsdp. On a CPU it changes nothing: there is no other memory.

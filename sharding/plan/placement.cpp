@@ -111,6 +111,33 @@ void check_elastic(const ShardingOptions& options, int ranks) {
       "sharding.expert_sums and sharding.expert_pieces");
 }
 
+/// A gradient in bf16 is rounded when it is written. Sums that are to have the same bits for another cut of
+/// the step are therefore not for it, nor is a computation whose gradients have more bits.
+void check_gradient_dtype(const ShardingOptions& options) {
+  const DType held = options.gradient_dtype;
+  if (held == DType::f32) return;
+  check(held == DType::bf16, "gradients are held in f32 or bf16, not {}", name_of(held));
+  check(options.micro_batches == 1 && options.pipeline_parallel == 1,
+        "optimizer.gradient_dtype bf16 is for one micro-batch and one stage, and a step has {} and "
+        "{}; leave it out, or set data.accumulation_steps=1 and sharding.pipeline_parallel=1",
+        options.micro_batches, options.pipeline_parallel);
+  check(!options.elastic && options.grid == 0,
+        "optimizer.gradient_dtype bf16 rounds every rank's gradients, and {} adds them up in f32; "
+        "leave one of them out",
+        options.elastic ? "train.elastic" : "sharding.grid");
+  const auto check_setting = [&](std::string_view key, std::optional<DType> dtype, bool or_f32) {
+    const DType given = dtype.value_or(held);
+    check(given == held || (or_f32 && given == DType::f32),
+          "optimizer.gradient_dtype bf16 is for {} bf16, not {}", key, name_of(given));
+  };
+  check_setting("runtime.compute_dtype", options.compute_dtype, false);
+  check_setting("sharding.reduce_dtype", options.reduce_dtype, true);
+  for (const PlacementRule& rule : options.rules) {
+    check_setting("sharding.rules: compute_dtype", rule.compute_dtype, false);
+    check_setting("sharding.rules: reduce_dtype", rule.reduce_dtype, false);
+  }
+}
+
 /// Every rank's parts of a divided sum are a subtree.
 void check_grid(const ShardingOptions& options) {
   const auto is_power = [](int n) { return std::has_single_bit(static_cast<unsigned>(n)); };
@@ -153,12 +180,13 @@ void check_context(const ShardingOptions& options) {
 
 /// The rule for all parameters that no other rule matches.
 PlacementRule rule_for_the_rest(const ShardingOptions& options) {
+  const bool narrow = options.gradient_dtype != DType::f32;  // gradients are sent as they are held
   return {.pattern = "*",
           .strategy = options.strategy,
           .flatten_parameters = options.flatten_parameters,
           .reshard_group = options.reshard_group,
           .compute_dtype = options.compute_dtype,
-          .reduce_dtype = options.reduce_dtype,
+          .reduce_dtype = narrow ? options.gradient_dtype : options.reduce_dtype,
           .offload = options.offload};
 }
 
@@ -243,6 +271,7 @@ Placement make_placement(const PlacementRule& given, const ShardingOptions& opti
     placement.compute_dtype = DType::u8;
   }
   placement.master_dtype = options.master_dtype;
+  placement.gradient_dtype = options.gradient_dtype;
   placement.reduce_dtype = rule.reduce_dtype.value_or(*rest.reduce_dtype);
   if (device != Device{}) placement.offload = rule.offload.value_or(*rest.offload);
   if (placement.offload == Offload::all && placement.parameters == Held::whole) {
@@ -352,6 +381,7 @@ void check_options(const ShardingOptions& options, const Machine& machine) {
         options.pipeline_stages);
   check_rule(rule_for_the_rest(options), "sharding.");
   check_rules(options);
+  check_gradient_dtype(options);
   if (options.elastic) check_elastic(options, batch_ranks(options, machine.ranks));
   check_grid(options);
   if (options.context_parallel > 1) check_context(options);

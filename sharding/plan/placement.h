@@ -80,6 +80,7 @@ struct Placement {
   /// The dtype in which parameters are held or gathered: u8 if they are packed, and unpacked for each product.
   DType compute_dtype = DType::f32;
   DType master_dtype = DType::f32;
+  DType gradient_dtype = DType::f32;
   DType reduce_dtype = DType::f32;
   Offload offload = Offload::none;
   /// The axis that experts are cut over; empty for other parameters. The rest of the placement

@@ -79,7 +79,10 @@ std::string pipeline_lines(const PipelinePlan& pipeline) {
 }
 
 std::string sent_in(const GroupPlan& group) {
-  const DType dtype = group.placement.reduce_dtype;
+  const Placement& placement = group.placement;
+  if (placement.gradient_dtype != DType::f32)
+    return fmt::format("; held and sent in {}", name_of(placement.gradient_dtype));
+  const DType dtype = placement.reduce_dtype;
   return dtype == DType::f32 ? "" : fmt::format("; sent in {}", name_of(dtype));
 }
 

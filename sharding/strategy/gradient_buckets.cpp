@@ -20,10 +20,10 @@ GradientBuckets::GradientBuckets(const GroupResources& resources, GradientSums& 
   {
     const CategoryScope category(own_buffers ? Category::gradients : Category::communication);
     for (const std::int64_t size : group.gradient_slots.sizes(elements)) {
-      buffers_.push_back({.data = Tensor::zeros({size}, DType::f32)});
+      buffers_.push_back({.data = Tensor::zeros({size}, resources.gradient_dtype())});
     }
   }
-  if (group.placement.reduce_dtype != DType::f32) {
+  if (group.placement.reduce_dtype != resources.gradient_dtype()) {
     const CategoryScope category(Category::communication);
     const std::int64_t largest = *std::max_element(elements.begin(), elements.end());
     narrow_ = Tensor::zeros({largest}, group.placement.reduce_dtype);

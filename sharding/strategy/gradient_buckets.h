@@ -1,6 +1,6 @@
 // GradientBuckets: gradients from the first contribution to the sum in the shard.
 //
-// Backward writes a bucket's gradients in f32, through windows into one buffer. When they are
+// Backward writes a bucket's gradients in the gradient dtype, through windows into one buffer. When they are
 // complete, the buffer is reduced in place on the communication stream, and this rank's part is
 // added to the shards' gradients. GradientCase (sharding/plan/plan.h) says which buffer this is,
 // when it is reduced and where the sums lie. One slot is reduced while backward writes the other.
@@ -64,7 +64,7 @@ class GradientBuckets {
   GradientSums& sums_;
   PartialSums partial_sums_{resources_};
   std::vector<Buffer> buffers_;
-  /// Sent in place of the buffer, for a 16-bit reduce dtype. Reductions run one by one.
+  /// Sent in place of the buffer, for another reduce dtype than the gradients'. Reductions run one by one.
   Tensor narrow_;
   std::vector<State> states_;  // per bucket
   int micro_batch_ = 0;

@@ -17,8 +17,9 @@ class DeviceGradients final : public GradientSums {
   void make(int b, int p, const Tensor& window) override {
     Shard& shard = resources_.shard_of(b, p);
     const CategoryScope category(Category::gradients);
-    shard.gradient = window.defined() ? window.reshape(shard.data.shape())
-                                      : Tensor::zeros(shard.data.shape(), DType::f32);
+    shard.gradient = window.defined()
+                         ? window.reshape(shard.data.shape())
+                         : Tensor::zeros(shard.data.shape(), resources_.gradient_dtype());
   }
 
   void add(int b, const Tensors& reduced, bool first) override {

@@ -25,6 +25,7 @@ struct GroupResources {
   Exchange* reshard_exchange = nullptr;
 
   const std::vector<BucketLayout>& buckets() const { return group.buckets(); }
+  DType gradient_dtype() const { return group.placement.gradient_dtype; }
   const Parameter& parameter(int bucket, int parameter) const {
     return buckets()[bucket].parameters[parameter];
   }

@@ -127,4 +127,10 @@ TEST_CASE("a gated dense layer takes cuBLASLt's product if the rank has chosen i
   REQUIRE(test::same_bits(y, of_gate_up));
 }
 
+TEST_CASE("by default a gated dense layer of 4,096 channels takes cuBLASLt's product") {
+  for (const auto& [channels, kernel] : {std::pair(4088, "grouped_hopper"), {4096, "forward"}}) {
+    REQUIRE(swiglu_launches(90, channels, 8, DType::bf16, /*dense=*/true) == Launches{{kernel, 1}});
+  }
+}
+
 }  // namespace tessera

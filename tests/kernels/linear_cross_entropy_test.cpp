@@ -1,4 +1,4 @@
-#include "kernels/linear_cross_entropy/op.h"
+#include "kernels/linear_cross_entropy/options.h"
 #include "kernels/matmul/op.h"
 
 #include <algorithm>
@@ -253,6 +253,21 @@ TEST_CASE("rounded logits change the loss and the gradients by no more than thei
     CHECK(relative_error(to_doubles(problem.dx), exact.dx) <= 2 * u);
     CHECK(relative_error(to_doubles(problem.dweight), exact.dweight) <= 2 * u);
   }
+}
+
+TEST_CASE("the rank's choice of a chunk is that of calls without one") {
+  const auto results = [](std::int64_t choice, std::int64_t chunk) {
+    test::Rank rank;
+    head_options().chunk = choice;
+    const Problem problem(50, 32, 83, DType::bf16,
+                          DType::bf16);  // dweight is rounded after each chunk
+    problem.run(Accumulate::no, chunk);
+    return std::pair(to_doubles(problem.dweight),
+                     rank.context.allocator().account()[Category::workspace].peak);
+  };
+  CHECK(results(7, kAutomaticChunk) == results(kAutomaticChunk, 7));
+  CHECK(results(7, 50) == results(kAutomaticChunk, kAutomaticChunk));
+  CHECK(results(7, kAutomaticChunk) != results(50, kAutomaticChunk));
 }
 
 TEST_CASE("a single class has a loss of zero at any logit") {

@@ -1284,15 +1284,23 @@ FAULTS = {
             "    __syncthreads();  // all threads have read the tiles\n",
             ""),
     },
+    ("kernels/linear_cross_entropy/options.cpp", "kernels_linear_cross_entropy"): {
+        "the rank's choice of a chunk does nothing": (
+            "if (chunk == kAutomaticChunk) chunk = head_options().chunk;",
+            ""),
+    },
     ("kernels/linear/cuda.cpp", "kernels_emulated_grouped_matmul"): {
         "a dense gated layer forgets the rank's choice": (
-            "bias.defined() || matmul_options().swiglu == SwigluChoice::separate",
+            "bias.defined() || !takes_swiglu_epilogue(matmul_options().swiglu, x.size(1))",
             "bias.defined()"),
+        "the automatic choice is made by the layer's outputs": (
+            "takes_swiglu_epilogue(matmul_options().swiglu, x.size(1))",
+            "takes_swiglu_epilogue(matmul_options().swiglu, y.size(1))"),
     },
     ("kernels/linear/cuda.cpp", "kernels_linear"): {
         "a dense gated layer forgets its bias": (
-            "bias.defined() || matmul_options()",
-            "(false && bias.defined()) || matmul_options()"),
+            "bias.defined() || !takes_swiglu_epilogue",
+            "(false && bias.defined()) || !takes_swiglu_epilogue"),
         "the bias gradient is summed along the wrong side": (
             "as_stored ? Epilogue::column_sums_of_b : Epilogue::row_sums_of_a",
             "as_stored ? Epilogue::row_sums_of_a : Epilogue::column_sums_of_b"),

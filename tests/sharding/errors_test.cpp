@@ -67,6 +67,21 @@ TEST_CASE("options that contradict each other are rejected") {
   expect_rejected({.strategy = StrategyKind::fsdp, .micro_batches = 0}, 4, "0 micro-batches");
   expect_rejected({.strategy = StrategyKind::zero2, .offload = Offload::all}, 2,
                   "sharding.offload all is for zero3");
+  const auto narrow = [](ShardingOptions options) {
+    if (options.compute_dtype == DType::f32) options.compute_dtype = DType::bf16;
+    options.gradient_dtype = DType::bf16;
+    options.strategy = StrategyKind::fsdp;
+    return options;
+  };
+  expect_rejected(narrow({.micro_batches = 2}), 2,
+                  "one micro-batch and one stage, and a step has 2");
+  expect_rejected(narrow({.pipeline_parallel = 2}), 2, "sharding.pipeline_parallel=1");
+  expect_rejected(narrow({.elastic = true}), 2, "train.elastic adds them up in f32");
+  expect_rejected(narrow({.grid = 2}), 2, "sharding.grid adds them up in f32");
+  expect_rejected(narrow({.compute_dtype = DType::f16}), 2, "compute_dtype bf16, not f16");
+  expect_rejected(narrow({.reduce_dtype = DType::f16}), 2, "reduce_dtype bf16, not f16");
+  expect_rejected(narrow({.rules = parse_placement_rules("*.bias -> ddp compute_dtype=f32")}), 2,
+                  "rules: compute_dtype bf16, not f32");
   REQUIRE_THROWS_WITH(strategy_from_name("fsdp3"), Catch::Contains("single, ddp, zero1"));
 }
 

@@ -350,6 +350,24 @@ TEST_CASE("sum_replicas_once: hsdp sends one sum per step across replicas") {
   CHECK(each - bytes() == 2 * 4 * own_parts);
 }
 
+TEST_CASE("gradients in bf16 halve the bytes that are held and sent of them") {
+  const ToyNet net(2);
+  for (const StrategyKind strategy : {StrategyKind::ddp, StrategyKind::zero2, StrategyKind::fsdp}) {
+    INFO(name_of(strategy));
+    ShardingOptions options{.strategy = strategy, .compute_dtype = DType::bf16};
+    const Footprint wide = footprint_of(net.units, options, 4, 0);
+    const std::int64_t wide_total = wide.gradients + wide.communication;
+    options.reduce_dtype = DType::bf16;
+    const Footprint sent = footprint_of(net.units, options, 4, 0);
+    options.gradient_dtype = DType::bf16;
+    const Footprint held = footprint_of(net.units, options, 4, 0);
+    CHECK(2 * held.gradients == wide.gradients);
+    CHECK(held.gradients + held.communication < wide_total);
+    CHECK(held.bytes_sent == sent.bytes_sent);
+    CHECK(held.parameters == wide.parameters);
+  }
+}
+
 TEST_CASE("a plan prints where everything lies") {
   const ToyNet net(2);
   ShardingOptions options{.strategy = StrategyKind::fsdp, .compute_dtype = DType::bf16};

@@ -170,6 +170,22 @@ FAULTS = {
             " ? 2 : 1;",
             " ? 1 : 1;"),
     },
+    ("sharding/strategy/gradient_buckets.cpp", "tools_optimizer_dtypes"): {
+        "gradients are held in f32 in any case": (
+            "Tensor::zeros({size}, resources.gradient_dtype())",
+            "Tensor::zeros({size}, DType::f32)"),
+        "gradients that are held in bf16 are copied before they are sent": (
+            "if (group.placement.reduce_dtype != resources.gradient_dtype()) {",
+            "if (group.placement.reduce_dtype != DType::f32) {"),
+    },
+    ("sharding/plan/placement.cpp", "sharding_errors"): {
+        "several micro-batches are added up in bf16": (
+            "options.micro_batches == 1 && options.pipeline_parallel == 1,",
+            "options.pipeline_parallel == 1,"),
+        "the leaves of a grid are added up in bf16": (
+            "check(!options.elastic && options.grid == 0,",
+            "check(!options.elastic,"),
+    },
     "sharding/strategy/gradient_buckets.cpp": {
         "skip a reduction": (
             "  close(b);\n  reduce(b);",

@@ -104,6 +104,25 @@ TEST_CASE("advice: NCCL's buffers are a part of a GPU's memory, and of no CPU's"
   CHECK_THAT(plan(config, {.ranks = kRanks}), !Catch::Contains("NCCL's buffers: at most"));
 }
 
+TEST_CASE("advice: a head of one chunk, if the logits of a micro-batch fit") {
+  Config config = small();
+  config.model.vocab_size = 5000;  // the logits are the most
+  const std::int64_t tokens = 16 / kRanks * 32;
+  const auto found = [&](std::int64_t bytes) {
+    return memory_advice(config, {.ranks = kRanks}, bytes);
+  };
+  CHECK(found(std::int64_t{1} << 30).head_chunk == 0);  // it has one chunk
+  Config whole = config;
+  whole.kernels.head_chunk = tokens;
+  config.kernels.head_chunk = tokens / 4;
+  const std::int64_t peak = peak_of(whole);
+  CHECK(peak > peak_of(config));
+  CHECK(found(peak).head_chunk == tokens);
+  CHECK(found(peak).peak_of_head_chunk == peak);
+  CHECK_THAT(advice_text(found(peak), peak), Catch::Contains("kernels.head_chunk=256 fits: "));
+  CHECK(found(peak - 1).head_chunk == 0);
+}
+
 TEST_CASE("advice: a small memory needs another strategy, and too small a one more ranks") {
   const std::int64_t least = least_peak();
   const MemoryAdvice found = advice_on_cpus(least);

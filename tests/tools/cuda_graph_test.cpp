@@ -101,11 +101,14 @@ TEST_CASE("graph: GPT-2 with dropout has the bits of queued steps") {
   check_same_bits([](Config& config) { config.model.dropout = 0.2; });
 }
 
-TEST_CASE("graph: Llama in bf16, with bf16 masters that are rounded at random") {
+TEST_CASE(
+    "graph: Llama in bf16, with bf16 masters that are rounded at random, and bf16 gradients") {
   check_same_bits([](Config& config) {
     config.model = test::tiny_model("llama3-mini", 8);
     config.runtime.compute_dtype = DType::bf16;
     config.optimizer.master_dtype = config.optimizer.state_dtype = DType::bf16;
+    config.optimizer.gradient_dtype = DType::bf16;
+    config.data.accumulation_steps = 1;
   });
 }
 

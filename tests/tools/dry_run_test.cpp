@@ -14,6 +14,7 @@
 #include "tests/support/child.h"
 #include "tests/support/device.h"
 #include "tests/support/findings.h"
+#include "tools/config/kernel_options.h"
 #include "tools/config/sharding_options.h"
 #include "tools/measure/workload.h"
 #include "tools/plan/plan.h"
@@ -99,6 +100,7 @@ void check_step(const std::string& name, const Config& config, int ranks) {
   const Device device = test::device();
   test::Findings findings;
   run_ranks({.ranks = ranks, .device = device, .threads = kThreads}, [&](Communicator& world) {
+    choose_kernels(run.config);
     TrainingSession session(run, world);
     const BatchSource batches = tokens_of(run);
     session.step(1, batches);
@@ -181,6 +183,15 @@ TEST_CASE("dry run: checkpointing, accumulation, documents and options of traini
       config.runtime.compute_dtype = DType::bf16;
       config.optimizer.master_dtype = DType::bf16;
       config.optimizer.state_dtype = DType::bf16;
+    });
+    varied("a head in chunks of five tokens", 2, [](Config& config) {
+      config.runtime.compute_dtype = DType::bf16;
+      config.kernels.head_chunk = 5;
+    });
+    varied("bf16 gradients, offloaded", 2, [](Config& config) {
+      config.runtime.compute_dtype = DType::bf16;
+      config.optimizer.gradient_dtype = DType::bf16;
+      config.sharding.offload = Offload::all;
     });
     varied("bf16 masters, offloaded, and f32 moments", 2, [](Config& config) {
       config.sharding.strategy = StrategyKind::zero2;

@@ -1,4 +1,4 @@
-// Masters and moments in bf16, together with strategies, offloading and dtypes of computation.
+// Masters, moments and gradients in bf16, together with strategies, offloading and dtypes of computation.
 #include <fmt/format.h>
 
 #include <array>
@@ -10,6 +10,7 @@
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 #include "tests/tools/sessions.h"
+#include "tests/tools/tiny_run.h"
 #include "tools/config/sharding_options.h"
 
 namespace tessera {
@@ -22,7 +23,7 @@ using test::TrainedSession;
 
 constexpr int kRanks = 2;
 
-Config tiny(DType compute, DType master, DType state) {
+Config tiny(DType compute, DType master, DType state, DType gradient = DType::f32) {
   Config config;
   config.model = {.preset = "gpt2-mini", .layers = 1, .heads = 2, .width = 10, .context = 12};
   config.model.vocab_size = 37;
@@ -30,14 +31,17 @@ Config tiny(DType compute, DType master, DType state) {
   config.optimizer.learning_rate = 1e-2;
   config.optimizer.master_dtype = master;
   config.optimizer.state_dtype = state;
+  config.optimizer.gradient_dtype = gradient;
+  if (gradient != DType::f32) config.data.accumulation_steps = 1;
   config.runtime.compute_dtype = compute;
   return config;
 }
 
 std::string name_of(const Config& config) {
-  return fmt::format("computed in {}, masters {}, moments {}, offload {}",
+  return fmt::format("computed in {}, masters {}, moments {}, gradients {}, offload {}",
                      name_of(config.runtime.compute_dtype), name_of(config.optimizer.master_dtype),
-                     name_of(config.optimizer.state_dtype), name_of(config.sharding.offload));
+                     name_of(config.optimizer.state_dtype),
+                     name_of(config.optimizer.gradient_dtype), name_of(config.sharding.offload));
 }
 
 /// The copies of the masters, which the optimizer has written, are the masters' casts.
@@ -91,6 +95,29 @@ TEST_CASE("bf16 moments next to f32 masters: ddp's bits and the predicted memory
 
 TEST_CASE("bf16 masters under a computation in f32: ddp's bits and the predicted memory") {
   expect_same_bits(tiny(DType::f32, DType::bf16, DType::f32), 2);
+}
+
+TEST_CASE("bf16 gradients: every strategy has ddp's bits and the predicted memory") {
+  expect_same_bits(tiny(DType::bf16, DType::f32, DType::f32, DType::bf16), 0);
+}
+
+TEST_CASE("bf16 gradients next to bf16 masters: ddp's bits and the predicted memory") {
+  Config config = tiny(DType::bf16, DType::bf16, DType::bf16, DType::bf16);
+  config.model = test::tiny_model("qwen3-moe-mini", 12);
+  expect_same_bits(config, 1);
+}
+
+TEST_CASE("bf16 gradients that are written once have the bits of f32 gradients sent in bf16") {
+  Findings findings;
+  Config held = tiny(DType::bf16, DType::f32, DType::f32, DType::bf16);
+  held.model = test::tiny_model("llama3-8b", 12);  // the head is no table
+  held = variant_of(held, "fsdp");
+  Config sent = held;
+  sent.optimizer.gradient_dtype = DType::f32;
+  sent.sharding.reduce_dtype = DType::bf16;
+  CHECK(run(held, findings) == run(sent, findings));
+  sent.sharding.reduce_dtype = DType::f32;
+  CHECK_FALSE(run(held, findings) == run(sent, findings));
 }
 
 TEST_CASE("f16 copies that AdamW or SGD writes: ddp's bits and the predicted memory") {

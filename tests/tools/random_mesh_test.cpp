@@ -77,7 +77,7 @@ struct Case {
   std::string name() const {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
-        "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, groups {}, ema {}, "
+        "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, gradients {}, groups {}, ema {}, "
         "micro-batches {} reduced by {}, balance {}{} adapter {} {} {} {}, watch {}, qk_clip {}, "
         "ramp {}, {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
@@ -87,8 +87,8 @@ struct Case {
         enum_name(mesh().expert_sums), enum_name(mesh().expert_copies),
         name_of(config.runtime.compute_dtype), enum_name(config.optimizer.name),
         name_of(config.optimizer.muon_ns_dtype), name_of(config.optimizer.master_dtype),
-        name_of(config.optimizer.state_dtype), groups_text(), config.train.ema,
-        config.data.accumulation_steps, enum_name(mesh().reduce),
+        name_of(config.optimizer.state_dtype), name_of(config.optimizer.gradient_dtype),
+        groups_text(), config.train.ema, config.data.accumulation_steps, enum_name(mesh().reduce),
         config.moe.balance ? enum_name(*config.moe.balance) : "auto",
         documents ? " documents"
         : mixture ? " mixture"
@@ -255,6 +255,12 @@ Case draw(std::uint64_t number) {
   if (config.runtime.compute_dtype == DType::bf16 && draws.coin()) {
     config.runtime.compute_dtype = ComputeDtype::eight_bits();
     config.runtime.fp8_gradients = draws.one_of({Fp8Format::e5m2, Fp8Format::e4m3});
+  }
+  // Experts' sums are rounded among their ranks first, and the reference has none of these.
+  const bool sums_once = config.data.accumulation_steps == 1 && mesh.pipeline_parallel == 1 &&
+                         !grid && mesh.expert_parallel == 1;
+  if (sums_once && config.runtime.compute_dtype == DType::bf16 && draws.coin()) {
+    config.optimizer.gradient_dtype = DType::bf16;
   }
   return drawn;
 }

@@ -200,6 +200,7 @@ struct OptimizerConfig {
   /// f32 or bf16.
   DType master_dtype = DType::f32;
   DType state_dtype = DType::f32;
+  DType gradient_dtype = DType::f32;
   std::vector<OptimizerGroupConfig> groups;
   bool operator==(const OptimizerConfig&) const = default;
 };
@@ -279,7 +280,9 @@ struct KernelsConfig {
   CudnnOrder cudnn_order = CudnnOrder::same;
   MatmulLibrary matmul = MatmulLibrary::tessera;
   AlgorithmChoice cublaslt = AlgorithmChoice::suggested;
-  SwigluChoice swiglu = SwigluChoice::epilogue;
+  SwigluChoice swiglu = SwigluChoice::automatic;
+  /// 0: the device's default.
+  std::int64_t head_chunk = 0;
 };
 
 /// The texts of train.sample_every.

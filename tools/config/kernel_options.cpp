@@ -1,6 +1,7 @@
 #include "tools/config/kernel_options.h"
 
 #include "kernels/attention/backend.h"
+#include "kernels/linear_cross_entropy/options.h"
 #include "kernels/matmul/options.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -19,6 +20,7 @@ void choose_kernels(const Config& config, cpu::Isa best) {
   matmul_options().isa = isa;
   matmul_options().choice = config.kernels.cublaslt;
   matmul_options().swiglu = config.kernels.swiglu;
+  head_options().chunk = config.kernels.head_chunk;
 }
 
 }  // namespace tessera

@@ -28,6 +28,7 @@ constexpr std::pair<std::string_view, std::string_view> kOfTheRun[] = {
     {"clip_norm", "the norm that is clipped is that of all gradients"},
     {"qk_clip", "a head's queries and keys may be in several groups"},
     {"master_dtype", "the masters of all groups lie in the same buffers"},
+    {"gradient_dtype", "the gradients of all groups lie in the same buffers"},
     {"groups", "a group has no groups"},
 };
 
@@ -166,8 +167,9 @@ Key optimizer_groups_key(std::vector<OptimizerGroupConfig>& groups) {
       "Groups of parameters with other settings; the first group that matches a parameter has it. "
       "`match` lists names with `*` and `?`, or `vectors` (norms and biases), `tables` (embeddings "
       "and head), `matrices` (all others). A group may have every key of this section but "
-      "`clip_norm`, `qk_clip`, `master_dtype` and `groups`, also `learning_rate_factor` and "
-      "`frozen: true`. Norms and biases decay only in a group with `weight_decay`.");
+      "`clip_norm`, `qk_clip`, `master_dtype`, `gradient_dtype` and `groups`, also "
+      "`learning_rate_factor` and `frozen: true`. Norms and biases decay only in a group with "
+      "`weight_decay`.");
   key.parse_list = [&groups](const YAML::Node& list, const NodePlace& place) {
     groups = read_groups(list, place);
   };

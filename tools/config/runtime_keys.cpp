@@ -88,8 +88,13 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
       choice_key("kernels.swiglu", kernels.swiglu,
                  "A gated feed-forward layer on a GPU of architecture 9.0, in 16 bits. `epilogue`: "
                  "this project's product of gate and up applies SwiGLU before it stores. "
-                 "`separate`: cuBLASLt's product, then a SwiGLU kernel. Experts always use "
-                 "`epilogue`."),
+                 "`separate`: cuBLASLt's product, then a SwiGLU kernel. `auto`: `separate` from "
+                 "4,096 channels on. Experts always use `epilogue`."),
+      whole_number_key(
+          "kernels.head_chunk", kernels.head_chunk, 0, std::int64_t{1} << 20,
+          "Tokens whose logits the head and its loss compute at a time; 0 = 1,024 on a CPU and "
+          "4,096 on a GPU. More take more workspace, which `tessera plan` shows, and read and "
+          "write the gradient of the head's weight less often. Bits depend on this number."),
   };
 }
 

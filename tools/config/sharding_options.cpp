@@ -43,6 +43,7 @@ ShardingOptions sharding_options(const Config& config) {
       .elastic = config.train.elastic > 0,
       .compute_dtype = config.runtime.compute_dtype,
       .master_dtype = config.optimizer.master_dtype,
+      .gradient_dtype = config.optimizer.gradient_dtype,
       .reduce_dtype = sharding.reduce_dtype,
       .offload = sharding.offload,
   };

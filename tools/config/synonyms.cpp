@@ -159,6 +159,8 @@ constexpr Synonym kKeys[] = {
     {"overlap_comm", "sharding.prefetch"},
     {"mixed_precision_reduce", "sharding.reduce_dtype"},
     {"communication_data_type", "sharding.reduce_dtype"},
+    {"grad_accum_dtype", "optimizer.gradient_dtype"},
+    {"main_grads_dtype", "optimizer.gradient_dtype"},
     {"backend", "sharding.communicator"},
     {"init_timeout_seconds", "sharding.timeout"},
     {"ddp_timeout", "sharding.timeout"},

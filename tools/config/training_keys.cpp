@@ -89,6 +89,9 @@ std::vector<Key> optimizer_keys(OptimizerConfig& optimizer) {
       kept_dtype_key("optimizer.state_dtype", optimizer.state_dtype,
                      "adamw: the dtype of the two moments. `bf16` saves 4 bytes per parameter and "
                      "is rounded at random, too."),
+      kept_dtype_key("optimizer.gradient_dtype", optimizer.gradient_dtype,
+                     "The dtype that gradients are held, sent and read in. `bf16` halves them, for "
+                     "steps of one micro-batch that compute in bf16."),
       optimizer_groups_key(optimizer.groups),
   };
 }

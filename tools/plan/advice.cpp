@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "kernels/linear_cross_entropy/op.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 #include "runtime/out_of_memory.h"
@@ -46,6 +47,22 @@ void find_most_rows(MemoryAdvice& advice, const Config& config, const PlanOption
     const std::int64_t middle = (too_many + advice.most_rows) / 2;
     if (!fits(middle)) too_many = middle;
   }
+}
+
+/// A head that computes the logits of a micro-batch at once writes the gradient of its weight once.
+void find_head_chunk(MemoryAdvice& advice, Config config, const PlanOptions& options,
+                     std::int64_t bytes) {
+  std::int64_t& chunk = config.kernels.head_chunk;
+  if (chunk == kAutomaticChunk) {
+    chunk = options.on_gpus ? cuda::kCrossEntropyChunk : cpu::kCrossEntropyChunk;
+  }
+  const std::int64_t tokens = rows_of(config, options.ranks) * config.data.sequence_length;
+  if (chunk >= tokens) return;
+  chunk = tokens;
+  const std::int64_t peak = planned(config, options).peak();
+  if (peak > bytes) return;
+  advice.head_chunk = tokens;
+  advice.peak_of_head_chunk = peak;
 }
 
 /// The configuration with the fewest micro-batches that fits, if any does. `given`: those that need no key.
@@ -174,6 +191,7 @@ MemoryAdvice memory_advice(const Config& configured, const PlanOptions& options,
   config.data.rows_per_rank = 0;
   MemoryAdvice advice{.peak = planned(config, here).peak()};
   find_most_rows(advice, config, here, bytes);
+  find_head_chunk(advice, config, here, bytes);
   const Offload own = config.sharding.offload;
   // A plan on CPUs refuses offloads, too, but late.
   const bool offloads = here.on_gpus && (!here.machine || here.machine->host);
@@ -213,6 +231,10 @@ std::string advice_text(const MemoryAdvice& advice, std::int64_t bytes, std::int
               ? "  micro-batch   not even one row fits\n"
               : fmt::format("  micro-batch   at most {} row{}: {}\n", advice.most_rows,
                             advice.most_rows == 1 ? "" : "s", size(advice.peak_of_most_rows));
+  if (advice.head_chunk > 0) {
+    text += fmt::format("  head          kernels.head_chunk={} fits: {}\n", advice.head_chunk,
+                        size(advice.peak_of_head_chunk));
+  }
   if (advice.fits.empty()) {
     return text + "  cheapest      nothing that was tried fits: take more ranks\n";
   }

@@ -28,6 +28,10 @@ struct MemoryAdvice {
   /// Rows of a micro-batch, and the peak with them; 0: not even one fits.
   std::int64_t most_rows = 0;
   std::int64_t peak_of_most_rows = 0;
+  /// All tokens of a micro-batch, as kernels.head_chunk, and the peak with it; 0: their logits do not fit, or
+  /// the head has one chunk as it is.
+  std::int64_t head_chunk = 0;
+  std::int64_t peak_of_head_chunk = 0;
   /// Changes that fit, the cheapest first: with a machine by the predicted time of a step. Without, more
   /// and smaller micro-batches come first, then checkpointing, then strategies that shard more, then
   /// offload on GPUs. A strategy or an offload comes with the least of the earlier changes that fits. If nothing

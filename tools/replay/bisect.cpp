@@ -225,7 +225,8 @@ bool may_differ(std::string_view key) {
     return true;
   if (key == "model.init_from" || key == "model.dropout" || key == "moe.bias_rate") return true;
   if (key == "sharding.timeout" || key == "sharding.communicator") return true;
-  if (key == "optimizer.master_dtype" || key == "optimizer.name" || key == "optimizer.state_dtype")
+  if (key == "optimizer.master_dtype" || key == "optimizer.name" ||
+      key == "optimizer.state_dtype" || key == "optimizer.gradient_dtype")
     return false;
   return is_in("runtime.") || is_in("kernels.") || is_in("train.") || is_in("sample.") ||
          is_in("optimizer.");

@@ -28,11 +28,11 @@ void HostGradients::make(int b, int p, const Tensor& window) {
   const CategoryScope category(Category::gradients);
   Shard& shard = resources_.shard_of(b, p);
   const Shape& shape = shard.data.shape();
-  shard.gradient = Tensor::empty_on_host(shape, DType::f32);
+  shard.gradient = Tensor::empty_on_host(shape, resources_.gradient_dtype());
   shard.gradient.zero();
   if (!sums_on_device()) return;
   on_device_[static_cast<std::size_t>(resources_.index_of(b, p))] =
-      window.defined() ? window.reshape(shape) : Tensor::zeros(shape, DType::f32);
+      window.defined() ? window.reshape(shape) : Tensor::zeros(shape, resources_.gradient_dtype());
 }
 
 void HostGradients::add(int b, const Tensors& reduced, bool first) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/matmul/options.h"
 #include "tools/measure/workload.h"
 #include "tools/train/lengths.h"
 
@@ -71,6 +72,10 @@ ResolvedConfig ReducedModel::at(const StepSize& size) const {
     set_share("model.kv_heads", shape_.kv_heads);
     set("model.head_size", static_cast<double>(shape_.head_size));
     set_share("model.mlp_width", shape_.mlp_width);
+    // The kernels of the full model.
+    const bool epilogue = takes_swiglu_epilogue(full_.config.kernels.swiglu, shape_.width);
+    const auto choice = epilogue ? SwigluChoice::epilogue : SwigluChoice::separate;
+    settings.push_back(fmt::format("kernels.swiglu={}", enum_name(choice)));
   }
   if (has_experts()) {
     set("model.experts", size.experts);
