@@ -139,6 +139,7 @@ TEST_CASE("fp8: both layers of a feed-forward network multiply rounded factors")
                  dproj = proj.data.clone();
     const auto round_as = [&](const Tensor& values, const Parameter& weight, Fp8Role role) {
       const auto place = *fp8.place(weight, role);
+      CHECK(place.scale.item<float>() > 0.0f);
       fp8_round(values, values, place.format, place.scale, Tensor::zeros({1}, DType::f32));
     };
     if (gated) {

@@ -28,7 +28,7 @@ CPU_FAULTS = {
     ("kernels/fp8/grid.h", "kernels_fp8"): {
         "numbers between two of 8 bits are rounded down": (
             "(1u << (cut - 1)) - 1u + odd)",
-            "(1u << (cut - 1)) - 1u)"),
+            "(1u << (cut - 1)) - 1u + 0u * odd)"),
         "numbers beyond the largest of 8 bits are rounded as others": (
             "    y = y > largest ? largest : y;\n",
             ""),
