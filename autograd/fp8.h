@@ -67,7 +67,7 @@ class Fp8State {
   void end_step();
   /// f32 [weights * kFp8Roles]: largest() over the limit, of the step that has ended.
   const Tensor& excess() const { return excess_; }
-  /// Of values of excess().
+  /// `excess`: values of excess().
   Fp8Cut cut_of(const std::vector<float>& excess) const;
 
   /// f32 [steps, weights * kFp8Roles]: with it a run continues.

@@ -14,8 +14,8 @@ namespace tessera {
 /// channels takes the next tile, whose other channels are zeros.
 inline constexpr std::array<std::int64_t, 4> kTensorCoreTiles = {64, 80, 96, 128};
 
-/// The sizes of heads for which they are: multiples of 8, since rows begin at multiples of 16 bytes. Of a
-/// smaller head a tile would have more zeros than channels. On a GPU other sizes run as plain multiply-adds
+/// The sizes of heads for which they are: multiples of 8, since rows begin at multiples of 16 bytes. The
+/// tile of a smaller head would have more zeros than channels. On a GPU other sizes run as plain multiply-adds
 /// in f32, many times slower.
 inline constexpr std::int64_t kLeastTensorCoreHead = 40;
 inline constexpr std::int64_t kMostTensorCoreHead = kTensorCoreTiles.back();

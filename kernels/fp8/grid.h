@@ -85,7 +85,7 @@ struct Fp8History {
   float* largest;
   std::int64_t steps, count;
 
-  /// Of tensor i.
+  /// A step of tensor i.
   TESSERA_FP8_FUNCTION void enter(std::int64_t i, float now) const {
     if ((bits_of(now) & 0x7fffffffu) >= 0x7f800000u) return;
     for (std::int64_t at = (steps - 1) * count + i; at >= count; at -= count) {

@@ -140,10 +140,10 @@ class Devices {
   bool is_host_block(const void* data, std::size_t bytes) const;
 
  private:
-  /// The first item of this stream must run before the point can be passed; null if another host
-  /// thread has still to queue the point.
   /// Multiprocessors that a collective holds.
   unsigned held_on(int device) const;
+  /// The first item of this stream must run before the point can be passed; null if another host
+  /// thread has still to queue the point.
   CUstream_st* next_for(const Point& point);
   CUstream_st* any_ready();
   void run_first(CUstream_st& stream);
