@@ -1,4 +1,4 @@
-// The weights of a model whose products may be rounded to 8 bits (autograd/fp8.h).
+// The weights that multiply in 8 bits in a run that computes in fp8 (autograd/fp8.h).
 #pragma once
 
 #include <vector>

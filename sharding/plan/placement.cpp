@@ -112,7 +112,7 @@ void check_elastic(const ShardingOptions& options, int ranks) {
 }
 
 /// A gradient in bf16 is rounded when it is written. Sums that are to have the same bits for another cut of
-/// the step are therefore not for it, nor is a computation whose gradients have more bits.
+/// the step are therefore not for it, nor is a computation in more bits.
 void check_gradient_dtype(const ShardingOptions& options) {
   const DType held = options.gradient_dtype;
   if (held == DType::f32) return;

@@ -1,4 +1,4 @@
-// Linear layers whose products round their factors to 8 bits, and the scales from step to step.
+// Linear layers that round the factors of their products to 8 bits, and the scales from step to step.
 //
 // Expected results are products of factors that fp8_round has rounded, without a scope.
 #include "autograd/fp8.h"
