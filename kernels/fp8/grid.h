@@ -1,6 +1,6 @@
 // The numbers of the two 8-bit formats, for the host and for device code.
 //
-// Source: OCP 8-bit Floating Point Specification, 2023.
+// Source: the OCP 8-bit Floating Point Specification (Micikevicius et al. 2023).
 //
 //          mantissa   exponents        largest   smallest above 0
 //   e4m3   3 bits     -6 ..  8         448       2^-9
