@@ -114,22 +114,26 @@ TEST_CASE("fp8: neither an evaluation nor a look at a step's operations changes 
     void before(std::string_view, std::span<const Tensor>) override {}
     void after(std::string_view, std::span<const Tensor>) override {}
   } observer;
-  const auto losses = [&](bool looks) {
+  // The losses, and the largest magnitudes of all steps.
+  const auto results = [&](bool looks) {
     std::vector<float> all;
     test::with_session(
         config, 2,
         [&](TrainingSession& session, const BatchSource& source, Communicator& world) {
           for (std::int64_t step = 1; step <= kSteps; ++step) {
-            if (looks) session.evaluate(8, source);
             if (looks) session.observe(step + 10, source, observer);
+            if (looks) session.evaluate(8, source);
             const float loss = session.step(step, source).loss;
             if (world.rank() == 0) all.push_back(loss);
           }
+          if (world.rank() != 0) return;
+          const auto history = session.fp8()->history().to_vector<float>();
+          all.insert(all.end(), history.begin(), history.end());
         },
         test::device());
     return all;
   };
-  CHECK(losses(true) == losses(false));
+  CHECK(results(true) == results(false));
 }
 
 TEST_CASE("fp8: a step that cuts numbers names the tensor") {
