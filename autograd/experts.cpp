@@ -11,7 +11,6 @@
 #include "autograd/leaf_sum.h"
 #include "autograd/operations/divided.h"
 #include "autograd/token_pieces.h"
-#include "kernels/cast/op.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/swiglu/op.h"
 #include "runtime/check.h"
@@ -258,15 +257,6 @@ void check_layers(const Variable& x, const ExpertLayer& up, const ExpertLayer& d
 std::int64_t pieces_of(const std::shared_ptr<ExpertExchange>& exchange) {
   if (exchange == nullptr || token_leaves() > 1) return token_leaves();
   return exchange->choices().pieces;
-}
-
-/// The sum over ranks of x, f32 (f64), in `dtype`. A collective.
-Tensor whole_sum(const SharedAxis& axis, const Tensor& x, DType dtype) {
-  sum_over_ranks(axis, x);
-  if (x.dtype() == dtype) return x;
-  const Tensor sum = activation(x.shape(), dtype);
-  cast(sum, x);
-  return sum;
 }
 
 std::vector<DispatchOrder> dispatch_orders(const Routing& routing, std::int64_t pieces) {

@@ -88,14 +88,13 @@ class NormWeightGradient {
       return sum_.added();
     }
     const Tensor& window = sum_.window();
-    const Tensor of_leaf = activation(window.shape(), window.dtype());
+    const Tensor of_leaf = activation(window.shape(), statistics_dtype(window.dtype()));
     LeafSum of_groups(of_leaf, Accumulate::no, groups_);
     for (std::int64_t group = 0; group < groups_; ++group) {
       kernel(of_groups.next(), Accumulate::no, HeadGroup{group, groups_});
       of_groups.added();
     }
-    sum_over_ranks(axis_, of_leaf);
-    sum_.add(of_leaf);
+    sum_.add(whole_sum(axis_, of_leaf, window.dtype()));
   }
 
  private:

@@ -98,6 +98,14 @@ void sum_over_ranks(const SharedAxis& axis, const Tensor& x) {
   if (axis->ranks() > 1) axis->all_reduce(x);
 }
 
+Tensor whole_sum(const SharedAxis& axis, const Tensor& x, DType dtype) {
+  sum_over_ranks(axis, x);
+  if (x.dtype() == dtype) return x;
+  const Tensor sum = activation(x.shape(), dtype);
+  cast(sum, x);
+  return sum;
+}
+
 DepthPart depths_of_part(std::int64_t channels, std::int64_t groups, std::int64_t part,
                          std::int64_t parts) {
   const std::int64_t group = channels / groups, share = group / parts;

@@ -38,6 +38,8 @@ Tensor scatter_rounded(const SharedAxis& axis, const Tensor& sums, const Tensor&
 Tensor whole_columns(const SharedAxis& axis, const Tensor& own, std::int64_t columns);
 /// x = the sum over ranks of x, f32 or f64. A collective.
 void sum_over_ranks(const SharedAxis& axis, const Tensor& x);
+/// The same sum in `dtype`: x itself, or a copy.
+Tensor whole_sum(const SharedAxis& axis, const Tensor& x, DType dtype);
 
 /// The depths of part `part` of `parts` in a sum over `channels` channels, which are `groups` equal groups: an
 /// equal share of every group.
