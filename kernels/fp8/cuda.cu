@@ -20,25 +20,32 @@ __global__ void __launch_bounds__(kThreads)
     round_kernel(bfloat16* y, const bfloat16* x, std::int64_t vectors, std::int64_t count,
                  Fp8Grid grid, const float* scale_at, float* largest) {
   const float scale = *scale_at, inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-  const auto rounded = [&](float value) {
-    return scale == 0.0f ? value : inverse * grid.nearest(scale * value);
-  };
+  const auto rounded = [&](float value) { return inverse * grid.nearest(scale * value); };
   const std::int64_t first = thread_of_grid();
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
   int most = 0;
   for (std::int64_t v = first; v < vectors; v += threads) {
-    Vector values = Vector::load(x + v * Vector::kSize);
+    const uint4 raw = Vector::load_raw(x + v * Vector::kSize);
+    Vector values = Vector::unpack(raw);
 #pragma unroll
     for (float& value : values.values) {
       most = max(most, gpu::bits_of_magnitude(value));
       value = rounded(value);
     }
-    values.store(y + v * Vector::kSize);
+    if (scale == 0.0f) {
+      *reinterpret_cast<uint4*>(y + v * Vector::kSize) = raw;
+    } else {
+      values.store(y + v * Vector::kSize);
+    }
   }
   for (std::int64_t i = vectors * Vector::kSize + first; i < count; i += threads) {
     const float value = gpu::load(x[i]);
     most = max(most, gpu::bits_of_magnitude(value));
-    gpu::store(y[i], rounded(value));
+    if (scale == 0.0f) {
+      y[i] = x[i];
+    } else {
+      gpu::store(y[i], rounded(value));
+    }
   }
   gpu::raise(largest, most);
 }
