@@ -368,10 +368,12 @@ FAULTS = {
             "depths_of_part(outputs(), weight.cut().groups, i, parts())",
             "depths_of_part(outputs(), 1, i, parts())"),
     },
-    ("autograd/experts.cpp", "sharding_divided_experts"): {
+    ("autograd/operations/divided.cpp", "sharding_divided_experts"): {
         "the gradients of rows' weights are those of a rank's own channels": (
-            "  sum_over_ranks(axis, x);\n",
-            ""),
+            "  sum_over_ranks(axis, x);\n  if",
+            "  if"),
+    },
+    ("autograd/experts.cpp", "sharding_divided_experts"): {
         "every rank reads only its own rows again": (
             "needs_rows() ? whole_rows(axis, own) : Tensor()",
             "needs_rows() ? own_rows(axis, whole_rows(axis, own)) : Tensor()"),
