@@ -32,7 +32,7 @@ enum class Fp8Role : std::uint8_t { input, weight, gradient };
 inline constexpr std::int64_t kFp8Roles = 3;
 
 struct Fp8Options {
-  /// That of dy. x and W are e4m3.
+  /// The format of dy. x and W are e4m3.
   Fp8Format gradients = Fp8Format::e5m2;
   /// The steps that a scale depends on.
   std::int64_t history = 16;

@@ -1,7 +1,7 @@
 // Tensors rounded to 8 bits, with one scale each (docs/fp8.md).
 //
-//   fp8_round        y_i = (the number of the format nearest to scale x_i) / scale
-//                    largest = max(largest, |x_i|)
+//   fp8_round   y_i = (the number of the format nearest to scale x_i) / scale
+//               largest = max(largest, |x_i|)
 //   fp8_record  ends a step: its largest magnitudes enter the history
 //   fp8_scales  the scales of the next step, from the history
 //
