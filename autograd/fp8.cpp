@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "autograd/activations.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -19,7 +18,7 @@ struct CurrentFp8 {
 
 constexpr std::string_view kRoleNames[] = {"input", "weight", "gradient"};
 
-/// Rounds `values` to `to`, in the current scope. False, and nothing is done, if they are not rounded.
+/// Rounds `values` to to(), in the current scope. False, and nothing is done, if they are not rounded.
 template <typename To>
 bool round_in_scope(const JoinedParameters& weight, Fp8Role role, const Tensor& values,
                     const To& to) {
@@ -29,6 +28,17 @@ bool round_in_scope(const JoinedParameters& weight, Fp8Role role, const Tensor& 
   if (!place) return false;
   fp8_round(to(), values, place->format, place->scale, unread.defined() ? unread : place->largest);
   return true;
+}
+
+/// A rounded copy in memory of this category, or `values` itself where nothing is rounded.
+Tensor rounded_copy(const JoinedParameters& weight, Fp8Role role, const Tensor& values,
+                    Category category) {
+  Tensor copy;
+  const bool rounds = round_in_scope(weight, role, values, [&] {
+    const CategoryScope scope(category);
+    return copy = Tensor::empty(values.shape(), values.dtype());
+  });
+  return rounds ? copy : values;
 }
 
 }  // namespace
@@ -99,9 +109,7 @@ Fp8Scope::~Fp8Scope() {
 }
 
 Tensor fp8_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
-  Tensor copy;
-  const bool rounds = round_in_scope(weight, role, values, [&] { return copy = like(values); });
-  return rounds ? copy : values;
+  return rounded_copy(weight, role, values, Category::activations);
 }
 
 void fp8_round_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
@@ -109,13 +117,7 @@ void fp8_round_factor(const JoinedParameters& weight, Fp8Role role, const Tensor
 }
 
 Tensor weight_factor(const JoinedParameters& weight, DType dtype) {
-  const Tensor data = weight.data_for(dtype);
-  Tensor copy;
-  const bool rounds = round_in_scope(weight, Fp8Role::weight, data, [&] {
-    const CategoryScope category(Category::workspace);
-    return copy = Tensor::empty(data.shape(), data.dtype());
-  });
-  return rounds ? copy : data;
+  return rounded_copy(weight, Fp8Role::weight, weight.data_for(dtype), Category::workspace);
 }
 
 }  // namespace tessera

@@ -4,7 +4,6 @@
 #include "kernels/fp8/grid.h"
 
 namespace tessera {
-
 namespace {
 
 /// The history, and tensors with a number for each of its columns.

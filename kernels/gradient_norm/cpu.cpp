@@ -25,8 +25,9 @@ template <typename T>
 std::int32_t largest_bits(const T* x, std::int64_t count) {
   std::int32_t largest = 0;
 #pragma omp simd reduction(max : largest)
-  for (std::int64_t i = 0; i < count; ++i)
+  for (std::int64_t i = 0; i < count; ++i) {
     largest = std::max(largest, bits_of_magnitude(load(x[i])));
+  }
   return largest;
 }
 

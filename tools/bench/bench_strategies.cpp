@@ -7,9 +7,9 @@
 // prediction to the byte. Rows that differ only in keys without an effect on results must have the
 // first row's bits: loss, gradient norm and weights. (One exception: where sums over ranks have
 // another order, as for hsdp on 2 x 3 ranks, they must agree to 1e-6.) NCCL sums in the order of
-// the other communicators (sharding.deterministic), unless --any-order is given. Times are medians over the steps. Every row
-// runs in turns with the first one, step by step, and is compared with its neighbour in time: a
-// machine that is slow for a while slows both.
+// the other communicators (sharding.deterministic), unless --any-order is given. Times are medians
+// over the steps. Every row runs in turns with the first one, step by step, and is compared with its
+// neighbour in time: a machine that is slow for a while slows both.
 #include <fmt/format.h>
 
 #include <algorithm>
