@@ -17,28 +17,26 @@ struct CurrentFp8 {
 };
 
 constexpr std::string_view kRoleNames[] = {"input", "weight", "gradient"};
+/// The largest magnitudes of factors that no step has seen: the oldest numbers of a new history. Inputs have a scale
+/// of 1; gradients of a mean over tokens are small.
+constexpr float kGuesses[] = {448.0f, 1.0f, 0x1p-6f};
 
-/// Rounds `values` to to(), in the current scope. False, and nothing is done, if they are not rounded.
-template <typename To>
-bool round_in_scope(const JoinedParameters& weight, Fp8Role role, const Tensor& values,
-                    const To& to) {
-  const auto& [state, unread] = context().state<CurrentFp8>();
-  if (state == nullptr) return false;
-  const auto place = state->place(weight.parts().front(), role);
-  if (!place) return false;
-  fp8_round(to(), values, place->format, place->scale, unread.defined() ? unread : place->largest);
-  return true;
+/// Where the numbers of this factor are. None without a scope, and for weights that have none.
+std::optional<Fp8State::Place> place_of(const JoinedParameters& weight, Fp8Role role) {
+  const Fp8State* const state = context().state<CurrentFp8>().state;
+  return state == nullptr ? std::nullopt : state->place(weight.parts().front(), role);
 }
 
-/// A rounded copy in memory of this category, or `values` itself where nothing is rounded.
-Tensor rounded_copy(const JoinedParameters& weight, Fp8Role role, const Tensor& values,
-                    Category category) {
-  Tensor copy;
-  const bool rounds = round_in_scope(weight, role, values, [&] {
-    const CategoryScope scope(category);
-    return copy = Tensor::empty(values.shape(), values.dtype());
-  });
-  return rounds ? copy : values;
+/// The same in memory of this category, or `values` itself.
+Tensor quantized(const JoinedParameters& weight, Fp8Role role, const Tensor& values,
+                 Category category) {
+  const auto place = place_of(weight, role);
+  if (!place) return values;
+  const CategoryScope scope(category);
+  const Tensor numbers = Tensor::empty(values.shape(), place->format);
+  const Tensor& unread = context().state<CurrentFp8>().unread;
+  fp8_quantize(numbers, values, place->scale, unread.defined() ? unread : place->largest);
+  return numbers;
 }
 
 }  // namespace
@@ -51,30 +49,35 @@ Fp8State::Fp8State(const std::vector<Parameter>& weights, const Fp8Options& opti
   }
   const std::int64_t count = std::ssize(names_) * kFp8Roles;
   const float forward = largest_of(Fp8Format::e4m3), backward = largest_of(options.gradients);
-  std::vector<float> limits;
+  std::vector<float> limits, guesses(static_cast<std::size_t>((options.history - 1) * count));
   for (std::int64_t i = 0; i < std::ssize(names_); ++i) {
     limits.insert(limits.end(), {forward, forward, backward});
+    guesses.insert(guesses.end(), std::begin(kGuesses), std::end(kGuesses));
   }
   const CategoryScope category(Category::workspace);
   limits_ = Tensor::from(limits, {count});
   scales_ = Tensor::zeros({count}, DType::f32);
+  inverses_ = Tensor::zeros({count}, DType::f32);
   largest_ = Tensor::zeros({count}, DType::f32);
   excess_ = Tensor::zeros({count}, DType::f32);
-  history_ = Tensor::zeros({options.history, count}, DType::f32);
+  history_ = Tensor::from(guesses, {options.history, count});
+  fp8_scales(scales_, inverses_, history_, limits_);
 }
 
 std::optional<Fp8State::Place> Fp8State::place(const Parameter& weight, Fp8Role role) const {
   const auto found = number_.find(weight.name());
   if (found == number_.end()) return std::nullopt;
   const std::int64_t at = found->second * kFp8Roles + static_cast<std::int64_t>(role);
-  return Place{.format = role == Fp8Role::gradient ? options_.gradients : Fp8Format::e4m3,
+  const Fp8Format format = role == Fp8Role::gradient ? options_.gradients : Fp8Format::e4m3;
+  return Place{.format = dtype_of_format(format),
                .scale = scales_.slice(at, at + 1),
+               .inverse = inverses_.slice(at, at + 1),
                .largest = largest_.slice(at, at + 1)};
 }
 
 void Fp8State::end_step() {
   fp8_record(history_, largest_, excess_, scales_, limits_);
-  fp8_scales(scales_, history_, limits_);
+  fp8_scales(scales_, inverses_, history_, limits_);
 }
 
 Fp8Cut Fp8State::cut_of(const std::vector<float>& excess) const {
@@ -94,7 +97,7 @@ void Fp8State::set_history(const std::vector<float>& values) {
         "a history of {} numbers; this model's has {}: {} steps of {} tensors", values.size(),
         history_.numel(), history_.size(0), history_.size(1));
   history_.copy_from(Tensor::from(values, history_.shape()));
-  fp8_scales(scales_, history_, limits_);
+  fp8_scales(scales_, inverses_, history_, limits_);
 }
 
 Fp8Scope::Fp8Scope(Fp8State& state, Keeps keeps) {
@@ -108,16 +111,19 @@ Fp8Scope::~Fp8Scope() {
   context().state<CurrentFp8>() = {previous_, previous_unread_};
 }
 
-Tensor fp8_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
-  return rounded_copy(weight, role, values, Category::activations);
+Tensor fp8_values(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
+  return quantized(weight, role, values, Category::activations);
 }
 
-void fp8_round_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
-  round_in_scope(weight, role, values, [&] { return values; });
+Factor factor_of(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
+  if (!values.defined() || !is_fp8(values.dtype())) return values;
+  return {values, place_of(weight, role).value().inverse};
 }
 
-Tensor weight_factor(const JoinedParameters& weight, DType dtype) {
-  return rounded_copy(weight, Fp8Role::weight, weight.data_for(dtype), Category::workspace);
+Factor weight_factor(const JoinedParameters& weight, DType dtype) {
+  const Tensor numbers =
+      quantized(weight, Fp8Role::weight, weight.data_for(dtype), Category::workspace);
+  return factor_of(weight, Fp8Role::weight, numbers);
 }
 
 }  // namespace tessera

@@ -5,13 +5,13 @@
 //   ... the ranks take the maximum of fp8.largest() ...
 //   fp8.end_step();
 //
-// In the scope a linear layer rounds the two factors of each of its products:
+// In the scope a linear layer multiplies 8-bit factors in each of its products:
 //
 //   y = [x] [W]^T      dx = [dy] [W]      dW = [dy]^T [x]      dbias = the sum of [dy]'s rows
 //
 // x, W and dy have a scale each, by their largest magnitudes in earlier steps, of all ranks and micro-batches. A
 // maximum is exact in any order. So a step has the same bits for every number of ranks and every strategy. A tensor
-// without earlier steps, or with zeros alone in them, is not rounded: the first step computes in bf16.
+// without earlier steps, or with zeros alone in them, has the scale of a guess.
 // Everything else stays in bf16: embeddings, the head, routers, experts, norms, attention and adapters.
 #pragma once
 
@@ -23,11 +23,12 @@
 
 #include "autograd/joined_parameters.h"
 #include "kernels/fp8/op.h"
+#include "kernels/linear/factor.h"
 #include "runtime/tensor.h"
 
 namespace tessera {
 
-/// The tensors of a layer that are rounded.
+/// The factors of a layer's products.
 enum class Fp8Role : std::uint8_t { input, weight, gradient };
 inline constexpr std::int64_t kFp8Roles = 3;
 
@@ -53,12 +54,12 @@ class Fp8State {
   /// For products with these weights. Those that are joined have the scales of the first.
   Fp8State(const std::vector<Parameter>& weights, const Fp8Options& options);
 
-  /// The formats and the places of a layer's numbers, each [1].
+  /// The format and the places of a factor's numbers, each [1].
   struct Place {
-    Fp8Format format;
-    Tensor scale, largest;
+    DType format;
+    Tensor scale, inverse, largest;
   };
-  /// None if products with this weight are not rounded.
+  /// None if products with this weight are not in 8 bits.
   std::optional<Place> place(const Parameter& weight, Fp8Role role) const;
 
   /// f32 [weights * kFp8Roles]: the largest magnitudes of the step so far.
@@ -79,10 +80,10 @@ class Fp8State {
   std::vector<std::string> names_;
   std::map<std::string, std::int64_t> number_;
   Fp8Options options_;
-  Tensor scales_, largest_, excess_, limits_, history_;
+  Tensor scales_, inverses_, largest_, excess_, limits_, history_;
 };
 
-/// Linear layers that run in the current context during the scope round their factors.
+/// Linear layers that run in the current context during the scope have 8-bit factors.
 class Fp8Scope {
  public:
   /// Whether the step's largest magnitudes are kept; not in an evaluation.
@@ -97,11 +98,11 @@ class Fp8Scope {
   Tensor previous_unread_;
 };
 
-/// `values` as a factor of a product with `weight`: a rounded copy, or `values` itself where nothing is rounded.
-Tensor fp8_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values);
-/// The same in place.
-void fp8_round_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values);
+/// `values` [bf16] in 8 bits for products with `weight`, or `values` itself where these are not in 8 bits.
+Tensor fp8_values(const JoinedParameters& weight, Fp8Role role, const Tensor& values);
+/// The factor of `values`, which come from fp8_values().
+Factor factor_of(const JoinedParameters& weight, Fp8Role role, const Tensor& values);
 /// The weight as a factor of a product with rows of this dtype, in workspace memory if it is a copy.
-Tensor weight_factor(const JoinedParameters& weight, DType dtype);
+Factor weight_factor(const JoinedParameters& weight, DType dtype);
 
 }  // namespace tessera

@@ -12,10 +12,13 @@ Tensor number(double value) {
   return Tensor::full({1}, DType::f32, value);
 }
 
-std::vector<bfloat16> rounded(const Tensor& x, Fp8Format format, const Tensor& scale) {
-  const Tensor y = Tensor::empty(x.shape(), DType::bf16);
-  fp8_round(y, x, format, scale, number(0.0));
-  return y.to_vector<bfloat16>();
+/// The numbers that 8 bits hold of x.
+std::vector<bfloat16> rounded(const Tensor& x, DType format, const Tensor& scale,
+                              const Tensor& inverse) {
+  const Tensor y = Tensor::empty(x.shape(), format), expanded = Tensor::empty(x.shape(), x.dtype());
+  fp8_quantize(y, x, scale, number(0.0));
+  fp8_expand(expanded, y, inverse);
+  return expanded.to_vector<bfloat16>();
 }
 
 }  // namespace
@@ -33,9 +36,10 @@ int main() {
   std::vector<std::vector<bfloat16>> columns = {values};
   for (const bool scaled : {false, true}) {
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
-      const Tensor history = number(1000.0).reshape({1, 1}), scale = number(1.0);
-      if (scaled) fp8_scales(scale, history, number(largest_of(format)));
-      columns.push_back(rounded(x, format, scale));
+      const Tensor scale = number(1.0), inverse = number(1.0);
+      const Tensor history = number(1000.0).reshape({1, 1}), limit = number(largest_of(format));
+      if (scaled) fp8_scales(scale, inverse, history, limit);
+      columns.push_back(rounded(x, dtype_of_format(format), scale, inverse));
     }
   }
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -1,4 +1,4 @@
-// Element types and the two 16-bit floating-point formats.
+// Element types.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,13 @@
 
 namespace tessera {
 
-/// f64 exists for gradient checks and runs on the CPU only.
-enum class DType : std::uint8_t { f32, bf16, f16, f64, i32, i64, u8 };
+/// f64 exists for gradient checks and runs on the CPU only. e4m3 and e5m2 are numbers of 8 bits over a scale
+/// (kernels/fp8/op.h).
+enum class DType : std::uint8_t { f32, bf16, f16, f64, i32, i64, u8, e4m3, e5m2 };
 
 template <>
 inline constexpr EnumNames<DType> kEnumNames<DType> = {
-    "dtype", {"f32", "bf16", "f16", "f64", "i32", "i64", "u8"}};
+    "dtype", {"f32", "bf16", "f16", "f64", "i32", "i64", "u8", "e4m3", "e5m2"}};
 
 /// Bytes per element.
 std::size_t size_of(DType dtype);
@@ -32,6 +33,10 @@ constexpr DType dtype_from_name(std::string_view name) {
 
 /// True for f32, bf16, f16 and f64.
 bool is_floating(DType dtype);
+/// True for e4m3 and e5m2.
+constexpr bool is_fp8(DType dtype) {
+  return dtype == DType::e4m3 || dtype == DType::e5m2;
+}
 
 /// The dtype of statistics and losses of tensors of this dtype: f64 for f64, otherwise f32.
 constexpr DType statistics_dtype(DType dtype) {

@@ -128,15 +128,17 @@ Tensor sum_over_inputs(const SharedAxis& axis, const Tensor& x, const Tensor& we
 
 ScatteredSums sum_over_outputs(const SharedAxis& axis, const Tensor& dy,
                                const JoinedParameters& weight, Transpose transpose_weight) {
-  const Tensor data = weight_factor(weight, dy.dtype());
+  const DType dtype = product_dtype(dy);
+  const Tensor data = expanded(weight_factor(weight, dtype));
+  const Tensor rows = expanded(factor_of(weight, Fp8Role::gradient, dy));
   const std::int64_t inputs = data.size(transpose_weight == Transpose::yes ? 1 : 0);
   const std::vector<DepthPart> parts =
       parts_of_outputs(weight, transpose_weight, axis->own_parts());
   const auto form = [&](const Tensor& sums, const RowRange& range) {
     log_product(axis, Work::Kind::backward, range.count, data.numel());
-    matmul_in_parts(sums, range.of(dy), data, Transpose::no, opposite(transpose_weight), parts);
+    matmul_in_parts(sums, range.of(rows), data, Transpose::no, opposite(transpose_weight), parts);
   };
-  return {axis, dy.size(0), inputs, statistics_dtype(dy.dtype()), form};
+  return {axis, dy.size(0), inputs, statistics_dtype(dtype), form};
 }
 
 std::int64_t row_leaves(const SharedAxis& axis) {

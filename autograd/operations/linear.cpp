@@ -13,7 +13,7 @@
 #include "autograd/operations/divided.h"
 #include "autograd/operations/linear_gradients.h"
 #include "autograd/operations/shared_pieces.h"
-#include "kernels/linear/op.h"
+#include "kernels/linear/factor.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 
@@ -47,39 +47,41 @@ struct MlpLayers {
   std::int64_t hidden_width() const { return gated ? pre_width() / 2 : pre_width(); }
 
   void hidden_forward(Out hidden, Out pre, GatheredRows& rows) const {
-    const Tensor weight = weight_factor(fc_weight, pre.dtype()), bias = data_of(fc_bias);
+    const Factor weight = weight_factor(fc_weight, pre.dtype());
+    const Tensor bias = data_of(fc_bias);
     rows.for_each_range([&](const RowRange& range) {
-      log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.numel());
-      const Tensor x = range.of(rows.rows()), y = range.of(hidden), pre_of = range.of(pre);
+      log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.values.numel());
+      const Factor x = factor_of(fc_weight, Fp8Role::input, range.of(rows.rows()));
+      const Tensor y = range.of(hidden), pre_of = range.of(pre);
       if (gated) {
         linear_swiglu_forward(y, pre_of, x, weight, transpose, bias, gate);
       } else {
         linear_gelu_forward(y, pre_of, x, weight, transpose, bias, gelu);
       }
     });
-    fp8_round_factor(proj_weight, Fp8Role::input, hidden);
   }
-  /// The gradient of `pre`. In a gated layer it overwrites `pre`, and the gradient of `hidden`
-  /// overwrites `hidden`, which may be undefined. By rank the weight's gradient needs `hidden` later.
+  /// The gradient of `pre`, as a factor. In a gated layer it overwrites `pre`, and the gradient of `hidden` overwrites
+  /// `hidden`, which may be undefined or in 8 bits. By rank the weight's gradient needs `hidden` later.
   Tensor pre_gradient(GatheredRows& dy, const Tensor& pre, const Tensor& hidden) const {
-    const Tensor weight = weight_factor(proj_weight, pre.dtype());
+    const Factor weight = weight_factor(proj_weight, pre.dtype());
     const Tensor dpre = gated ? reuse(pre) : like(pre);
-    const bool overwrites = gated && hidden.defined() && !travel_by_rank(axis_of(proj_weight));
+    const bool overwrites = gated && hidden.defined() && hidden.dtype() == pre.dtype() &&
+                            !travel_by_rank(axis_of(proj_weight));
     const Tensor dhidden = overwrites ? reuse(hidden) : Tensor();
     dy.for_each_range([&](const RowRange& range) {
-      log_product(axis_of(proj_weight), Work::Kind::backward, range.count, weight.numel());
-      const Tensor dy_of = range.of(dy.rows()), dpre_of = range.of(dpre), pre_of = range.of(pre);
+      log_product(axis_of(proj_weight), Work::Kind::backward, range.count, weight.values.numel());
+      const Factor dy_of = factor_of(proj_weight, Fp8Role::gradient, range.of(dy.rows()));
+      const Tensor dpre_of = range.of(dpre), pre_of = range.of(pre);
       if (!gated) {
         linear_backward_input(dpre_of, dy_of, weight, transpose, pre_of, gelu);
         return;
       }
       const Tensor dhidden_of = dhidden.defined()
                                     ? range.of(dhidden)
-                                    : activation({range.count, hidden_width()}, dy_of.dtype());
+                                    : activation({range.count, hidden_width()}, pre.dtype());
       swiglu_linear_backward_input(dpre_of, dhidden_of, dy_of, weight, transpose, pre_of, gate);
     });
-    fp8_round_factor(fc_weight, Fp8Role::gradient, dpre);
-    return dpre;
+    return fp8_values(fc_weight, Fp8Role::gradient, dpre);
   }
 };
 
@@ -87,15 +89,19 @@ struct MlpLayers {
 Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedParameters& weight,
                          Transpose transpose, const JoinedParameters& bias,
                          const Tensor& residual) {
-  const Tensor data = weight_factor(weight, x.rows().dtype()), bias_data = data_of(bias);
+  const DType dtype = product_dtype(x.rows());
+  const Factor data = weight_factor(weight, dtype);
+  const Tensor bias_data = data_of(bias);
   if (sums != nullptr) {
-    return sum_over_inputs(sums, x.whole(), data, transpose, bias_data, residual);
+    const Tensor whole = expanded(factor_of(weight, Fp8Role::input, x.whole()));
+    return sum_over_inputs(sums, whole, expanded(data), transpose, bias_data, residual);
   }
-  const std::int64_t outputs = data.size(transpose == Transpose::yes ? 0 : 1);
-  const Tensor y = activation({x.rows().size(0), outputs}, x.rows().dtype());
+  const std::int64_t outputs = data.values.size(transpose == Transpose::yes ? 0 : 1);
+  const Tensor y = activation({x.rows().size(0), outputs}, dtype);
   x.for_each_range([&](const RowRange& range) {
-    log_product(axis_of(weight), Work::Kind::forward, range.count, data.numel());
-    linear_forward(range.of(y), range.of(x.rows()), data, transpose, bias_data, range.of(residual));
+    log_product(axis_of(weight), Work::Kind::forward, range.count, data.values.numel());
+    const Factor x_of = factor_of(weight, Fp8Role::input, range.of(x.rows()));
+    linear_forward(range.of(y), x_of, data, transpose, bias_data, range.of(residual));
   });
   return y;
 }
@@ -103,12 +109,14 @@ Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedPar
 /// dx = received + dy weight^T, of rows as they arrive. `received` may be undefined.
 Tensor gradients_of_rows(GatheredRows& dy, const JoinedParameters& weight, Transpose transpose,
                          const Tensor& received) {
-  const Tensor data = weight_factor(weight, dy.rows().dtype());
-  const std::int64_t inputs = data.size(transpose == Transpose::yes ? 1 : 0);
-  const Tensor dx = activation({dy.rows().size(0), inputs}, dy.rows().dtype());
+  const DType dtype = product_dtype(dy.rows());
+  const Factor data = weight_factor(weight, dtype);
+  const std::int64_t inputs = data.values.size(transpose == Transpose::yes ? 1 : 0);
+  const Tensor dx = activation({dy.rows().size(0), inputs}, dtype);
   dy.for_each_range([&](const RowRange& range) {
-    log_product(axis_of(weight), Work::Kind::backward, range.count, data.numel());
-    const Tensor dx_of = range.of(dx), dy_of = range.of(dy.rows());
+    log_product(axis_of(weight), Work::Kind::backward, range.count, data.values.numel());
+    const Tensor dx_of = range.of(dx);
+    const Factor dy_of = factor_of(weight, Fp8Role::gradient, range.of(dy.rows()));
     if (received.defined()) {  // it is added as a residual is, in the product's pass
       linear_forward(dx_of, dy_of, data, opposite(transpose), {}, range.of(received));
     } else {
@@ -139,19 +147,20 @@ Tensor product_of_outputs(const SharedAxis& sums, GatheredRows& dy, const Joined
     return with_weights(axis_of(weight), whole, weights);
   }
   const auto begin = [&] { return sum_over_outputs(sums, dy.rows(), weight, transpose); };
-  return with_weights(sums, begin, weights).rounded({}, received, dy.rows().dtype());
+  return with_weights(sums, begin, weights).rounded({}, received, product_dtype(dy.rows()));
 }
 
 Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residual) {
   const SharedAxis axis = axis_of(layers.fc_weight);
-  const Tensor own = fp8_factor(layers.fc_weight, Fp8Role::input, as_rows(x.data()));
+  const Tensor own = fp8_values(layers.fc_weight, Fp8Role::input, as_rows(x.data()));
   GatheredRows rows(axis, own);
   const std::int64_t N = rows.rows().size(0), outputs = layers.outputs_of(layers.proj_weight);
   const Shape shape = x.shape().with(-1, outputs);
   // `pre` is made even if backward does not need it, so that forward has the same bits.
-  const Tensor pre = activation({N, layers.pre_width()}, own.dtype());
-  const Tensor hidden = activation({N, layers.hidden_width()}, own.dtype());
+  const Tensor pre = activation({N, layers.pre_width()}, x.dtype());
+  Tensor hidden = activation({N, layers.hidden_width()}, x.dtype());
   layers.hidden_forward(hidden, pre, rows);
+  hidden = fp8_values(layers.proj_weight, Fp8Role::input, hidden);
   const Tensor y =
       product_of_inputs(axis, GatheredRows({}, hidden), layers.proj_weight, layers.transpose,
                         layers.proj_bias, residual_rows(residual, shape, layers.operation));
@@ -168,7 +177,7 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
            layers.proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
         const Transpose transpose = layers.transpose;
         const auto own_dy = [&] {
-          return fp8_factor(layers.proj_weight, Fp8Role::gradient, as_rows(dy));
+          return fp8_values(layers.proj_weight, Fp8Role::gradient, as_rows(dy));
         };
         std::optional<GatheredRows> dy_rows(std::in_place, axis, own_dy()), early;
         if (travel_by_rank(axis)) early.emplace(axis, std::exchange(saved_rows, {}));
@@ -224,7 +233,7 @@ Variable plain_linear(const Variable& x, const JoinedParameters& weight,
   const SharedAxis sums_inputs = divided == Divided::inputs ? axis : nullptr;
   const SharedAxis sums_outputs =
       divided == Divided::outputs || divided == Divided::vocabulary ? axis : nullptr;
-  const Tensor own = fp8_factor(weight, Fp8Role::input, as_rows(x.data()));
+  const Tensor own = fp8_values(weight, Fp8Role::input, as_rows(x.data()));
   const Shape shape = shape_of_result(x, axis, divided, outputs_of(weight, layout));
   const Tensor residuals = residual_rows(residual, shape, "linear");
   const Tensor y = product_of_inputs(sums_inputs, GatheredRows(gathers, own), weight, transpose,
@@ -234,7 +243,7 @@ Variable plain_linear(const Variable& x, const JoinedParameters& weight,
   const Tensor saved = weight.trainable() ? own : Tensor();
   const auto input_gradient = [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](
                                   const Tensor& dy, const Tensor& received) {
-    GatheredRows dy_rows(sums_inputs, fp8_factor(weight, Fp8Role::gradient, as_rows(dy)));
+    GatheredRows dy_rows(sums_inputs, fp8_values(weight, Fp8Role::gradient, as_rows(dy)));
     GatheredRows x_rows(gathers, saved);
     const auto weights = [&] {
       accumulate_gradients(weight, bias, x_rows.take(), dy_rows.whole(), transpose);

@@ -2,10 +2,11 @@
 
 #include "autograd/context_axis.h"
 #include "autograd/deferred_gradients.h"
+#include "autograd/fp8.h"
 #include "autograd/leaf_sum.h"
 #include "autograd/operations/divided.h"
 #include "kernels/bias/op.h"
-#include "kernels/linear/op.h"
+#include "kernels/linear/factor.h"
 
 namespace tessera {
 namespace {
@@ -30,12 +31,13 @@ void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters
     LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
     LeafSum of_bias(dbias.window(), dbias.accumulate(), leaves);
     for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-      const Tensor x_of = rows_of_leaf(x, leaf, leaves), dy_of = rows_of_leaf(dy, leaf, leaves);
+      const Factor x_of = factor_of(weight, Fp8Role::input, rows_of_leaf(x, leaf, leaves));
+      const Factor dy_of = factor_of(weight, Fp8Role::gradient, rows_of_leaf(dy, leaf, leaves));
       if (weight.trainable()) {
         linear_backward_weight(of_weight.next(), of_bias.next(), x_of, dy_of, transpose,
                                of_weight.accumulate(), of_bias.accumulate());
       } else {
-        bias_backward(of_bias.next(), dy_of, of_bias.accumulate());
+        bias_backward(of_bias.next(), expanded(dy_of), of_bias.accumulate());
       }
       of_weight.added();
       of_bias.added();

@@ -8,6 +8,8 @@ namespace tessera::gpu {
 
 /// Does the device have Hopper's own instructions (architecture 9.0), and this build code for them?
 bool has_hopper();
+/// Does the device have tensor cores for 8-bit floating-point numbers? They came with architecture 8.9.
+bool has_fp8();
 /// Does the device compute in f64 at half the rate of f32, as sm_80, sm_90 and sm_100 do? The others have
 /// 1/64 of it ("CUDA C++ Programming Guide", "Arithmetic Instructions").
 bool has_fast_f64();

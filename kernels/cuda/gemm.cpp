@@ -58,6 +58,10 @@ cudaDataType_t data_type(DType dtype) {
       return CUDA_R_16BF;
     case DType::f16:
       return CUDA_R_16F;
+    case DType::e4m3:
+      return CUDA_R_8F_E4M3;
+    case DType::e5m2:
+      return CUDA_R_8F_E5M2;
     default:
       return CUDA_R_32F;
   }
@@ -133,7 +137,7 @@ struct Alignments {
 
   Alignments(const Gemm& g, const GemmMatrices& at)
       : a(alignment_of(at.a, step(g, g.M * g.K, g.in))),
-        b(alignment_of(at.b, step(g, g.K * g.N, g.in))),
+        b(alignment_of(at.b, step(g, g.K * g.N, g.in_b))),
         c(std::min(alignment_of(at.c, step(g, g.M * g.N, g.out)), alignment_of(at.addend))) {}
 
  private:
@@ -152,7 +156,7 @@ struct HeldMultiprocessors {
 };
 
 auto key_of(const Gemm& g, const Alignments& alignments) {
-  return std::tuple(g.M, g.N, g.K, g.transpose_a, g.transpose_b, g.accumulate, g.in, g.out,
+  return std::tuple(g.M, g.N, g.K, g.transpose_a, g.transpose_b, g.accumulate, g.in, g.in_b, g.out,
                     g.a_stride, g.b_stride, g.c_stride, g.batch, g.epilogue, alignments,
                     held_multiprocessors());
 }
@@ -164,10 +168,11 @@ bool rounds_to_tf32(const Gemm& g) {
 /// The kind of product as text: "bf16 [1024, 3072] = bf16 [1024, 768] [768, 3072]^T, bias_gelu, ...".
 std::string text_of(const Gemm& g, const Alignments& alignments) {
   return fmt::format(
-      "{} [{}, {}] {} {}{} [{}, {}]{} [{}, {}]{}, strides {} {} {}, batch {}, {}, aligned {} {} "
+      "{} [{}, {}] {} {}{} [{}, {}]{} {}[{}, {}]{}, strides {} {} {}, batch {}, {}, aligned {} {} "
       "{}{}",
       name_of(g.out), g.M, g.N, g.accumulate ? "+=" : "=", name_of(g.in),
-      rounds_to_tf32(g) ? " (tf32)" : "", g.M, g.K, g.transpose_a ? "^T" : "", g.K, g.N,
+      rounds_to_tf32(g) ? " (tf32)" : "", g.M, g.K, g.transpose_a ? "^T" : "",
+      g.in_b == g.in ? "" : fmt::format("{} ", name_of(g.in_b)), g.K, g.N,
       g.transpose_b ? "^T" : "", g.a_stride, g.b_stride, g.c_stride, g.batch, enum_name(g.epilogue),
       alignments.a, alignments.b, alignments.c,
       held_multiprocessors() == 0
@@ -185,7 +190,7 @@ struct Problem {
   explicit Problem(const Gemm& g)
       : a(layout_of(g.in, g.transpose_a ? g.K : g.M, g.transpose_a ? g.M : g.K, g.a_stride,
                     g.batch)),
-        b(layout_of(g.in, g.transpose_b ? g.N : g.K, g.transpose_b ? g.K : g.N, g.b_stride,
+        b(layout_of(g.in_b, g.transpose_b ? g.N : g.K, g.transpose_b ? g.K : g.N, g.b_stride,
                     g.batch)),
         c(layout_of(g.out, g.M, g.N, g.c_stride, g.batch)) {
     const cublasComputeType_t compute =
@@ -210,6 +215,9 @@ struct Problem {
   void point_to(const GemmMatrices& at) const {
     if (at.bias) set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias);
     if (at.aux) set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.aux);
+    // The library's A is our b.
+    if (at.b_scale) set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, at.b_scale);
+    if (at.a_scale) set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, at.a_scale);
   }
 };
 

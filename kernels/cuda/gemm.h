@@ -6,6 +6,9 @@
 // The library is asked once per shape for its algorithms, and the rank keeps one (MatmulOptions in
 // kernels/matmul/options.h says how it is chosen). Some algorithms split a sum over k. Only those
 // are asked for that add the parts in f32 and in a fixed order: equal calls give equal bits.
+//
+// Of 8-bit matrices (e4m3, e5m2) the library multiplies a [M, K] by the transpose of b [N, K] alone, with K and N
+// multiples of 16, all matrices aligned to 16 bytes, and not two of e5m2.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +48,8 @@ struct Gemm {
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;
   DType in = DType::f32;   // of a and b
-  DType out = DType::f32;  // of c, bias and aux: that of a and b, or f32
+  DType in_b = in;         // of b, where it is another 8-bit format
+  DType out = DType::f32;  // of c, bias and aux: that of a and b (bf16 for 8 bits), or f32
   /// Elements from one stored row to the next; 0 where rows follow each other without gaps.
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   std::int64_t batch = 1;  // matrices without gaps between them; only with Epilogue::none
@@ -60,6 +64,8 @@ struct GemmMatrices {
   void* aux = nullptr;
   /// Added to the product if it accumulates, stored as c is; null for c itself.
   const void* addend = nullptr;
+  /// Factors of 8-bit matrices, one f32 each, on the device.
+  const float *a_scale = nullptr, *b_scale = nullptr;
 };
 
 /// Multiprocessors that NCCL's kernels may hold while products of the calling thread's rank run. cuBLASLt

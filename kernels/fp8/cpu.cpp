@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/magnitude.h"
@@ -8,50 +7,79 @@
 namespace tessera::cpu {
 namespace {
 
-template <Fp8Format kFormat>
-void round_to(bfloat16* y, const bfloat16* x, std::int64_t count, float scale, float& largest) {
-  const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-  parallel_for(count, kElementwiseChunk, [&](std::int64_t begin, std::int64_t end) {
-    constexpr Fp8Format format = kFormat;
-    std::int32_t most = 0;
-#pragma omp simd reduction(max : most)
-    for (std::int64_t i = begin; i < end; ++i) most = std::max(most, bits_of_magnitude(load(x[i])));
-    raise(largest, most);
-    if (scale == 0.0f) {
-      if (y != x) std::memcpy(y + begin, x + begin, static_cast<std::size_t>(end - begin) * 2);
-      return;
-    }
-#pragma GCC ivdep
-    for (std::int64_t i = begin; i < end; ++i) {
-      store(y[i], inverse * Fp8Grid::of(format).nearest(scale * load(x[i])));
-    }
-  });
+/// f(format) with the format's numbers as constants.
+template <typename F>
+void visit_format(DType format, const F& f) {
+  if (format == DType::e4m3) return f([] { return Fp8Grid::of(DType::e4m3); });
+  f([] { return Fp8Grid::of(DType::e5m2); });
+}
+
+std::uint8_t* codes_of(const Tensor& y) {
+  return reinterpret_cast<std::uint8_t*>(y.raw());
 }
 
 }  // namespace
 
-void fp8_round(Out y, const Tensor& x, Fp8Format format, const Tensor& scale, Out largest) {
-  const auto run =
-      format == Fp8Format::e4m3 ? round_to<Fp8Format::e4m3> : round_to<Fp8Format::e5m2>;
-  run(y.data<bfloat16>(), x.data<bfloat16>(), x.numel(), *scale.data<float>(),
-      *largest.data<float>());
+void fp8_quantize(Out y, const Tensor& x, const Tensor& scale_at, Out largest) {
+  visit_format(y.dtype(), [&](auto grid) {
+    const auto* const from = x.data<bfloat16>();
+    std::uint8_t* const to = codes_of(y);
+    parallel_for(x.numel(), kElementwiseChunk, [&](std::int64_t begin, std::int64_t end) {
+      const float scale = *scale_at.data<float>();
+      std::int32_t most = 0;
+#pragma omp simd reduction(max : most)
+      for (std::int64_t i = begin; i < end; ++i) {
+        most = std::max(most, bits_of_magnitude(load(from[i])));
+      }
+      raise(*largest.data<float>(), most);
+      for (std::int64_t i = begin; i < end; ++i) to[i] = grid().nearest(scale * load(from[i]));
+    });
+  });
+}
+
+void fp8_expand(Out x, const Tensor& y, const Tensor& inverse_at) {
+  visit_format(y.dtype(), [&](auto grid) {
+    auto* const to = x.data<bfloat16>();
+    const std::uint8_t* const from = codes_of(y);
+    parallel_for(x.numel(), kElementwiseChunk, [&](std::int64_t begin, std::int64_t end) {
+      const float inverse = *inverse_at.data<float>();
+      for (std::int64_t i = begin; i < end; ++i) store(to[i], inverse * grid().value_of(from[i]));
+    });
+  });
+}
+
+void fp8_transpose(Out yt, const Tensor& y) {
+  const std::int64_t rows = y.size(0), columns = y.size(1);
+  parallel_for(columns, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t column = begin; column < end; ++column) {
+      for (std::int64_t row = 0; row < rows; ++row) {
+        codes_of(yt)[column * rows + row] = codes_of(y)[row * columns + column];
+      }
+    }
+  });
 }
 
 void fp8_record(Out history, Out largest, Out excess, const Tensor& scales, const Tensor& limits) {
   const Fp8History past{history.data<float>(), history.size(0), history.size(1)};
-  float* const now = largest.data<float>();
-  for (std::int64_t i = 0; i < past.count; ++i) {
-    excess.data<float>()[i] = now[i] * scales.data<float>()[i] / limits.data<float>()[i];
-    past.enter(i, now[i]);
-    now[i] = 0.0f;
-  }
+  parallel_for(past.count, kElementwiseChunk, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      float& now = largest.data<float>()[i];
+      excess.data<float>()[i] = now * scales.data<float>()[i] / limits.data<float>()[i];
+      past.enter(i, now);
+      now = 0.0f;
+    }
+  });
 }
 
-void fp8_scales(Out scales, const Tensor& history, const Tensor& limits) {
+void fp8_scales(Out scales, Out inverses, const Tensor& history, const Tensor& limits) {
   const Fp8History past{history.data<float>(), history.size(0), history.size(1)};
-  for (std::int64_t i = 0; i < past.count; ++i) {
-    scales.data<float>()[i] = past.scale(i, limits.data<float>()[i]);
-  }
+  parallel_for(past.count, kElementwiseChunk, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float scale = past.scale(i, limits.data<float>()[i]);
+      scales.data<float>()[i] = scale;
+      inverses.data<float>()[i] = 1.0f / scale;
+    }
+  });
 }
 
 }  // namespace tessera::cpu

@@ -42,31 +42,53 @@ TESSERA_FP8_FUNCTION float power_of_two(int exponent) {
   return float_of(static_cast<std::uint32_t>(exponent + 127) << 23);
 }
 
-/// The numbers that a format has.
+/// A format: a number is a sign, an exponent and a mantissa, from the highest bit to the lowest.
 struct Fp8Grid {
   int mantissa_bits;
   /// The exponent of the smallest normal number. Below it numbers are multiples of 2^(least - mantissa_bits).
   int least_exponent;
   float largest;
+  std::uint32_t code_of_largest;
 
-  TESSERA_FP8_FUNCTION static Fp8Grid of(Fp8Format format) {
-    return format == Fp8Format::e4m3 ? Fp8Grid{3, -6, 448.0f} : Fp8Grid{2, -14, 57344.0f};
+  TESSERA_FP8_FUNCTION static Fp8Grid of(DType format) {
+    return format == DType::e4m3 ? Fp8Grid{3, -6, 448.0f, 0x7e} : Fp8Grid{2, -14, 57344.0f, 0x7b};
   }
 
   /// The nearest number, ties to even. Numbers beyond the largest become the largest; infinity and NaN become NaN.
-  TESSERA_FP8_FUNCTION float nearest(float x) const {
-    const std::uint32_t magnitude = bits_of(x) & 0x7fffffffu;
-    const int cut = 23 - mantissa_bits;
-    const std::uint32_t odd = (magnitude >> cut) & 1u;
-    const std::uint32_t normal = (magnitude + (1u << (cut - 1)) - 1u + odd) >> cut << cut;
+  TESSERA_FP8_FUNCTION std::uint8_t nearest(float x) const {
+    const std::uint32_t magnitude = bits_of(x) & 0x7fffffffu, sign = bits_of(x) >> 31;
+    const std::uint32_t odd = (magnitude >> cut()) & 1u;
+    const std::uint32_t normal =
+        ((magnitude + (1u << (cut() - 1)) - 1u + odd) >> cut()) - exponent_shift();
     // The float adder rounds to multiples of its last place.
-    const float ruler = power_of_two(least_exponent + cut);
-    const float subnormal = (float_of(magnitude) + ruler) - ruler;
-    float y = float_of(magnitude) < power_of_two(least_exponent) ? subnormal : float_of(normal);
-    y = y > largest ? largest : y;
-    const std::uint32_t bits = magnitude >= 0x7f800000u ? 0x7fc00000u : bits_of(y);
-    return float_of(bits | (bits_of(x) & 0x80000000u));
+    const std::uint32_t subnormal = bits_of(float_of(magnitude) + ruler()) - bits_of(ruler());
+    std::uint32_t code = float_of(magnitude) < power_of_two(least_exponent) ? subnormal : normal;
+    code = code > code_of_largest ? code_of_largest : code;
+    code = magnitude >= 0x7f800000u ? kNan : code;
+    return static_cast<std::uint8_t>(sign << 7 | code);
   }
+
+  /// Codes behind that of the largest number are NaN here: nearest() makes no infinity.
+  TESSERA_FP8_FUNCTION float value_of(std::uint8_t code) const {
+    const std::uint32_t magnitude = code & 0x7fu, sign = code >> 7;
+    const float subnormal = float_of(bits_of(ruler()) + magnitude) - ruler();
+    float y = magnitude >> mantissa_bits == 0 ? subnormal
+                                              : float_of((magnitude + exponent_shift()) << cut());
+    y = magnitude > code_of_largest ? float_of(0x7fc00000u) : y;
+    return float_of(bits_of(y) | sign << 31);
+  }
+
+ private:
+  static constexpr std::uint32_t kNan = 0x7f;
+
+  /// Mantissa bits of a float that the format lacks.
+  TESSERA_FP8_FUNCTION int cut() const { return 23 - mantissa_bits; }
+  /// From the format's exponents to a float's.
+  TESSERA_FP8_FUNCTION std::uint32_t exponent_shift() const {
+    return static_cast<std::uint32_t>(126 + least_exponent) << mantissa_bits;
+  }
+  /// Its last place is the distance of numbers below the smallest normal one.
+  TESSERA_FP8_FUNCTION float ruler() const { return power_of_two(least_exponent + cut()); }
 };
 
 /// The inverse of a larger scale takes the format's smallest numbers near bf16's own.
@@ -88,7 +110,7 @@ struct Fp8History {
 
   /// A step of tensor i.
   TESSERA_FP8_FUNCTION void enter(std::int64_t i, float now) const {
-    if ((bits_of(now) & 0x7fffffffu) >= 0x7f800000u) return;
+    if (now == 0.0f || (bits_of(now) & 0x7fffffffu) >= 0x7f800000u) return;
     for (std::int64_t at = (steps - 1) * count + i; at >= count; at -= count) {
       largest[at] = largest[at - count];
     }
@@ -99,7 +121,7 @@ struct Fp8History {
     for (std::int64_t at = i; at < steps * count; at += count) {
       most = largest[at] > most ? largest[at] : most;
     }
-    return most > 0.0f ? scale_for(most, limit) : 0.0f;
+    return scale_for(most, limit);
   }
 };
 

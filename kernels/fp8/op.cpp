@@ -2,9 +2,31 @@
 
 #include "kernels/checks.h"
 #include "kernels/fp8/grid.h"
+#include "runtime/check.h"
 
 namespace tessera {
 namespace {
+
+void check_fp8(std::string_view op, const Argument& y) {
+  check(is_fp8(y.tensor.dtype()), "{}: {} is {}; it must be e4m3 or e5m2", op, y.name,
+        name_of(y.tensor.dtype()));
+}
+
+/// One number on x's device.
+void check_number(std::string_view op, const Argument& x, const Argument& number) {
+  check_on_one_device(op, {x, number});
+  check_dtype(op, number, DType::f32);
+  check_shape(op, number, {1});
+}
+
+void check_pair(std::string_view op, const Argument& y, const Argument& x, const Argument& factor) {
+  check_on_one_device(op, {y, x});
+  check_fp8(op, y);
+  check_dtype(op, x, DType::bf16);
+  check_same_shape(op, y, x);
+  check_apart(op, y, x);
+  check_number(op, x, factor);
+}
 
 /// The history, and tensors with a number for each of its columns.
 void check_history(std::string_view op, const Tensor& history,
@@ -21,20 +43,35 @@ void check_history(std::string_view op, const Tensor& history,
 }  // namespace
 
 float largest_of(Fp8Format format) {
-  return Fp8Grid::of(format).largest;
+  return Fp8Grid::of(dtype_of_format(format)).largest;
 }
 
-void fp8_round(Out y, const Tensor& x, Fp8Format format, const Tensor& scale, Out largest) {
-  constexpr std::string_view op = "fp8_round";
-  check_alike(op, {{"y", y}, {"x", x}});
-  check_on_one_device(op, {{"x", x}, {"scale", scale}, {"largest", largest}});
-  check_dtype(op, {"x", x}, DType::bf16);
-  check_same_or_apart(op, {"y", y}, {"x", x});
-  for (const Argument& number : {Argument{"scale", scale}, Argument{"largest", largest}}) {
-    check_dtype(op, number, DType::f32);
-    check_shape(op, number, {1});
-  }
-  run_on<cpu::fp8_round, cuda::fp8_round>(y.device(), op, y, x, format, scale, largest);
+DType dtype_of_format(Fp8Format format) {
+  return format == Fp8Format::e4m3 ? DType::e4m3 : DType::e5m2;
+}
+
+void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {
+  constexpr std::string_view op = "fp8_quantize";
+  check_pair(op, {"y", y}, {"x", x}, {"scale", scale});
+  check_number(op, {"x", x}, {"largest", largest});
+  run_on<cpu::fp8_quantize, cuda::fp8_quantize>(y.device(), op, y, x, scale, largest);
+}
+
+void fp8_expand(Out x, const Tensor& y, const Tensor& inverse) {
+  constexpr std::string_view op = "fp8_expand";
+  check_pair(op, {"y", y}, {"x", x}, {"inverse", inverse});
+  run_on<cpu::fp8_expand, cuda::fp8_expand>(x.device(), op, x, y, inverse);
+}
+
+void fp8_transpose(Out yt, const Tensor& y) {
+  constexpr std::string_view op = "fp8_transpose";
+  check_on_one_device(op, {{"yt", yt}, {"y", y}});
+  check_fp8(op, {"y", y});
+  check_same_dtype(op, {"yt", yt}, {"y", y});
+  check_rank(op, {"y", y}, 2);
+  check_shape(op, {"yt", yt}, {y.size(1), y.size(0)});
+  check_apart(op, {"yt", yt}, {"y", y});
+  run_on<cpu::fp8_transpose, cuda::fp8_transpose>(y.device(), op, yt, y);
 }
 
 void fp8_record(Out history, Out largest, Out excess, const Tensor& scales, const Tensor& limits) {
@@ -45,10 +82,11 @@ void fp8_record(Out history, Out largest, Out excess, const Tensor& scales, cons
                                             limits);
 }
 
-void fp8_scales(Out scales, const Tensor& history, const Tensor& limits) {
+void fp8_scales(Out scales, Out inverses, const Tensor& history, const Tensor& limits) {
   constexpr std::string_view op = "fp8_scales";
-  check_history(op, history, {{"scales", scales}, {"limits", limits}});
-  run_on<cpu::fp8_scales, cuda::fp8_scales>(history.device(), op, scales, history, limits);
+  check_history(op, history, {{"scales", scales}, {"inverses", inverses}, {"limits", limits}});
+  run_on<cpu::fp8_scales, cuda::fp8_scales>(history.device(), op, scales, inverses, history,
+                                            limits);
 }
 
 }  // namespace tessera

@@ -1,7 +1,10 @@
+#include "kernels/cuda/device_attributes.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/fp8/op.h"
 #include "kernels/grouped_matmul/op.h"
-#include "kernels/linear/op.h"
+#include "kernels/linear/factor.h"
 #include "kernels/matmul/options.h"
+#include "runtime/category.h"
 
 namespace tessera::cuda {
 namespace {
@@ -27,6 +30,19 @@ Gemm forward(const Tensor& y, const Tensor& x, Transpose transpose_weight, Epilo
           .epilogue = epilogue};
 }
 
+/// The matrix, transposed to another in workspace memory if `transposes`.
+Tensor along_depth(const Tensor& matrix, bool transposes) {
+  if (!transposes) return matrix;
+  const CategoryScope scope(Category::workspace);
+  const Tensor transposed = Tensor::empty({matrix.size(1), matrix.size(0)}, matrix.dtype());
+  fp8_transpose(transposed, matrix);
+  return transposed;
+}
+
+void* address(const Tensor& tensor) {
+  return tensor.defined() ? tensor.raw() : nullptr;
+}
+
 }  // namespace
 
 bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose transpose_weight,
@@ -34,9 +50,6 @@ bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose tran
   Gemm product = forward(y, x, transpose_weight, bias.defined() ? Epilogue::bias : Epilogue::none);
   product.accumulate = residual.defined();
   if (is_empty(product)) return false;
-  const auto address = [](const Tensor& tensor) {
-    return tensor.defined() ? tensor.raw() : nullptr;
-  };
   return try_gemm(product, {.a = x.raw(),
                             .b = weight.raw(),
                             .c = y.raw(),
@@ -88,6 +101,35 @@ bool linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tenso
                             .b = as_stored ? dy.raw() : x.raw(),
                             .c = dweight.raw(),
                             .bias = dbias.raw()});
+}
+
+bool fp8_product(Out c, const Factor& a, Transpose transpose_a, const Factor& b,
+                 Transpose transpose_b, const Tensor& bias, const Tensor& addend) {
+  // 8-bit tensor cores read both factors along the depth: a [M, K] and b [N, K].
+  const bool transposes_a = transpose_a == Transpose::yes,
+             transposes_b = transpose_b == Transpose::no;
+  const Gemm product{.M = c.size(0),
+                     .N = c.size(1),
+                     .K = a.values.size(transposes_a ? 0 : 1),
+                     .transpose_b = true,
+                     .accumulate = addend.defined(),
+                     .in = a.values.dtype(),
+                     .in_b = b.values.dtype(),
+                     .out = c.dtype(),
+                     .epilogue = bias.defined() ? Epilogue::bias : Epilogue::none};
+  constexpr std::int64_t kMultiple = 16;
+  const bool suits = gpu::has_fp8() && product.K % kMultiple == 0 && product.N % kMultiple == 0 &&
+                     !(transposes_a && product.M % kMultiple != 0);
+  if (is_empty(product) || !suits) return false;
+  const Tensor a_rows = along_depth(a.values, transposes_a),
+               b_rows = along_depth(b.values, transposes_b);
+  return try_gemm(product, {.a = a_rows.raw(),
+                            .b = b_rows.raw(),
+                            .c = c.raw(),
+                            .bias = address(bias),
+                            .addend = address(addend),
+                            .a_scale = a.inverse_scale.data<float>(),
+                            .b_scale = b.inverse_scale.data<float>()});
 }
 
 }  // namespace tessera::cuda

@@ -12,9 +12,8 @@ class MessageBytes {
       : traffic_(traffic), ranks_(ranks), rank_(rank), shares_rows_(shares_rows) {}
 
   /// `count` gathers of the residual stream's rows.
-  void gather(std::int64_t count) {
-    if (shares_rows_) bytes_.copied += count * computed() * rows_of_others();
-  }
+  void gather(std::int64_t count) { gather(count, computed()); }
+  void gather_factors(std::int64_t count) { gather(count, traffic_.fp8_rows ? 1 : computed()); }
   /// `count` sums of rows [N, C], scattered to the rows' ranks, in elements of `size` bytes.
   void scatter(std::int64_t count, std::int64_t size) {
     if (shares_rows_) {
@@ -47,10 +46,10 @@ class MessageBytes {
   /// A pair of products: one cut by outputs, then one cut by inputs, `passes` times forward and once
   /// backward. The first may be `readers` products of one input.
   void pair(int passes, int readers) {
-    gather(readers * passes);
+    gather_factors(readers * passes);
     scatter_products(passes);
     // Backward: the gradient of its result, its input again, and the input's gradient.
-    gather(1 + readers);
+    gather_factors(1 + readers);
     scatter_products(readers);
   }
   /// A mixture. The router reads all rows, forward and for its weight's gradient.
@@ -73,6 +72,9 @@ class MessageBytes {
   const TensorTraffic::Bytes& bytes() const { return bytes_; }
 
  private:
+  void gather(std::int64_t count, std::int64_t size) {
+    if (shares_rows_) bytes_.copied += count * size * rows_of_others();
+  }
   /// Elements of the rows that a gather sends, or a scatter: (t - 1) / t of all.
   std::int64_t rows_of_others() const {
     return traffic_.rows / ranks_ * (ranks_ - 1) * traffic_.width;

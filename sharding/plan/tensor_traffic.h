@@ -47,6 +47,8 @@ struct TensorTraffic {
   /// Whether the ranks have the embedding, and the head.
   bool embeds = true, has_head = true;
   DType dtype = DType::f32;
+  /// Whether the rows that products read have 8 bits.
+  bool fp8_rows = false;
   RowExchange row_exchange = RowExchange::together;
 
   /// Bytes that a rank of `ranks` sends in a micro-batch.

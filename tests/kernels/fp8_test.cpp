@@ -58,6 +58,18 @@ Tensor number(float value) {
   return Tensor::from(std::vector<float>{value}, {1});
 }
 
+Tensor quantized(const Tensor& x, DType format, float scale, const Tensor& largest) {
+  const Tensor y = Tensor::zeros(x.shape(), format);
+  fp8_quantize(y, x, number(scale), largest);
+  return y;
+}
+
+Tensor expanded(const Tensor& y, float inverse) {
+  const Tensor x = test::poisoned(y.shape(), DType::bf16);
+  fp8_expand(x, y, number(inverse));
+  return x;
+}
+
 Tensor numbers(const std::vector<float>& values) {
   return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
 }
@@ -74,9 +86,10 @@ TEST_CASE("fp8: every bf16 number becomes the nearest number of the format, at e
     for (const int exponent : {0, 3, -5, 40, -40, 100, -100}) {
       CAPTURE(enum_name(format), exponent);
       const double scale = std::ldexp(1.0, exponent);
-      const Tensor y = test::poisoned(x.shape(), DType::bf16);
-      fp8_round(y, x, format, number(static_cast<float>(scale)), number(0.0f));
-      const std::vector<double> rounded = test::to_doubles(y);
+      const Tensor y =
+          quantized(x, dtype_of_format(format), static_cast<float>(scale), number(0.0f));
+      const std::vector<double> rounded =
+          test::to_doubles(expanded(y, static_cast<float>(1 / scale)));
       for (std::size_t i = 0; i < values.size(); ++i) {
         // Where the scaled number is no f32, it is far beyond the format, or far below.
         const double scaled = static_cast<float>(values[i] * scale);
@@ -95,31 +108,43 @@ TEST_CASE("fp8: every bf16 number becomes the nearest number of the format, at e
   }
 }
 
-TEST_CASE("fp8: without a scale a tensor stays as it is") {
-  const test::Rank rank;
-  const Tensor x = all_numbers(), y = test::poisoned(x.shape(), DType::bf16);
-  fp8_round(y, x, Fp8Format::e4m3, number(0.0f), number(0.0f));
-  REQUIRE(test::same_bits(x, y));
-}
-
-TEST_CASE(
-    "fp8: rounding in place, and of slices, has the same bits, and finds the largest magnitude") {
+TEST_CASE("fp8: slices have the same bits, and the largest magnitude is found in any order") {
   for (const std::int64_t count : {0, 1, 7, 16, 100'003}) {
     CAPTURE(count);
     test::for_every_schedule([&] {
       const Tensor x = test::normal_tensor({count}, DType::bf16, "x");
       double expected = 0.25;
       for (const double value : test::to_doubles(x)) expected = std::max(expected, std::abs(value));
-      const Tensor y = test::poisoned({count}, DType::bf16), largest = number(0.25f);
-      fp8_round(y, x, Fp8Format::e5m2, number(64.0f), largest);
+      const Tensor largest = number(0.25f), again = number(0.0f);
+      const Tensor y = quantized(x, DType::e5m2, 64.0f, largest);
       REQUIRE(largest.item<float>() == static_cast<float>(expected));
-      const Tensor slice = test::unaligned(x), again = number(0.0f);
-      fp8_round(slice, slice, Fp8Format::e5m2, number(64.0f), again);
-      REQUIRE(test::same_bits(slice, y));
-      fp8_round(x, x, Fp8Format::e5m2, number(64.0f), again);
-      REQUIRE(test::same_bits(x, y));
-      fp8_round(x, x, Fp8Format::e5m2, number(64.0f), again);
-      REQUIRE(test::same_bits(x, y));
+      REQUIRE(test::same_bits(quantized(test::unaligned(x), DType::e5m2, 64.0f, again), y));
+      const Tensor wide = expanded(y, 1 / 64.0f);
+      const Tensor slice = test::unaligned(wide);
+      fp8_expand(slice, y, number(1 / 64.0f));
+      REQUIRE(test::same_bits(slice, wide));
+      // Numbers of the format stay as they are.
+      REQUIRE(test::same_bits(quantized(wide, DType::e5m2, 64.0f, again), y));
+    });
+  }
+}
+
+TEST_CASE("fp8: a transposed matrix has every number in its place") {
+  for (const Shape& shape :
+       {Shape{1, 1}, Shape{64, 64}, Shape{100, 132}, Shape{67, 3}, Shape{5, 129}, Shape{0, 4}}) {
+    CAPTURE(shape);
+    test::for_every_schedule([&] {
+      const Tensor x = test::normal_tensor(shape, DType::bf16, "x");
+      const Tensor y = quantized(x, DType::e4m3, 64.0f, number(0.0f));
+      const Tensor yt = Tensor::zeros({shape[1], shape[0]}, DType::e4m3);
+      fp8_transpose(yt, y);
+      const std::vector<double> values = test::to_doubles(expanded(y, 1.0f)),
+                                transposed = test::to_doubles(expanded(yt, 1.0f));
+      for (std::int64_t r = 0; r < shape[0]; ++r) {
+        for (std::int64_t c = 0; c < shape[1]; ++c) {
+          REQUIRE(transposed[c * shape[0] + r] == values[r * shape[1] + c]);
+        }
+      }
     });
   }
 }
@@ -129,7 +154,7 @@ TEST_CASE("fp8: the largest magnitude tells of infinity and NaN") {
   const auto largest_in = [](const std::vector<double>& values) {
     const Tensor x = test::tensor_of(values, {std::ssize(values)}, DType::bf16),
                  largest = number(0.0f);
-    fp8_round(x, x, Fp8Format::e4m3, number(1.0f), largest);
+    quantized(x, DType::e4m3, 1.0f, largest);
     return largest.item<float>();
   };
   REQUIRE(largest_in({1.0, -kInfinity, 2.0}) == std::numeric_limits<float>::infinity());
@@ -140,12 +165,13 @@ TEST_CASE("fp8: a scale is the largest power of two that keeps the last steps wi
   const test::Rank rank;
   const float limit = largest_of(Fp8Format::e4m3);
   const auto scale_after = [&](float value) {
-    const Tensor scales = number(0.0f), history = Tensor::zeros({3, 1}, DType::f32);
+    const Tensor scales = number(0.0f), inverses = number(0.0f);
+    const Tensor history = Tensor::zeros({3, 1}, DType::f32);
     fp8_record(history, number(value), number(0.0f), scales, number(limit));
-    fp8_scales(scales, history, number(limit));
+    fp8_scales(scales, inverses, history, number(limit));
+    REQUIRE(inverses.item<float>() == 1.0f / scales.item<float>());
     return scales.item<float>();
   };
-  REQUIRE(scale_after(0.0f) == 0.0f);
   REQUIRE(scale_after(448.0f) == 1.0f);
   REQUIRE(scale_after(std::nextafter(448.0f, 1000.0f)) == 0.5f);
   REQUIRE(scale_after(0x1p-120f) == 0x1p100f);  // the largest scale
@@ -161,14 +187,14 @@ TEST_CASE("fp8: a scale is the largest power of two that keeps the last steps wi
 }
 
 TEST_CASE(
-    "fp8: a history forgets its oldest step, and steps with infinity or NaN do not enter it") {
+    "fp8: a history forgets its oldest step, and steps of 0, infinity or NaN do not enter it") {
   const test::Rank rank;
   const Tensor scales = numbers({0.0f, 0.0f}), history = Tensor::zeros({2, 2}, DType::f32);
   const Tensor excess = numbers({-1.0f, -1.0f}), limits = numbers({448.0f, 57344.0f});
   const auto step = [&](float first, float second) {
     const Tensor largest = numbers({first, second});
     fp8_record(history, largest, excess, scales, limits);
-    fp8_scales(scales, history, limits);
+    fp8_scales(scales, Tensor::zeros({2}, DType::f32), history, limits);
     REQUIRE(largest.to_vector<float>() == std::vector{0.0f, 0.0f});
     return scales.to_vector<float>();
   };
@@ -181,19 +207,26 @@ TEST_CASE(
   REQUIRE(step(NAN, std::numeric_limits<float>::infinity()) == std::vector{0.0625f, 65536.0f});
   REQUIRE(history.to_vector<float>() == before);
   REQUIRE(std::isnan(excess.to_vector<float>()[0]));
-  REQUIRE(step(1.0f, 0.0f) == std::vector{256.0f, 131072.0f});
+  REQUIRE(step(1.0f, 0.0f) == std::vector{256.0f, 65536.0f});
 }
 
 TEST_CASE("fp8 refuses arguments that do not fit together") {
   const test::Rank rank;
   const Tensor x = Tensor::zeros({4}, DType::bf16), one = number(1.0f);
-  REQUIRE_THROWS_WITH(fp8_round(Tensor::zeros({4}, DType::f32), Tensor::zeros({4}, DType::f32),
-                                Fp8Format::e4m3, one, one),
-                      Contains("fp8_round: x is f32"));
-  REQUIRE_THROWS_WITH(fp8_round(x, x, Fp8Format::e4m3, Tensor::zeros({2}, DType::f32), one),
-                      Contains("fp8_round: scale is f32 [2]"));
+  const Tensor y = Tensor::zeros({4}, DType::e4m3), matrix = Tensor::zeros({2, 2}, DType::e4m3);
+  REQUIRE_THROWS_WITH(fp8_quantize(x, x, one, one),
+                      Contains("fp8_quantize: y is bf16; it must be e4m3 or e5m2"));
+  REQUIRE_THROWS_WITH(fp8_quantize(y, Tensor::zeros({4}, DType::f32), one, one),
+                      Contains("fp8_quantize: x is f32"));
+  REQUIRE_THROWS_WITH(fp8_quantize(y, x, Tensor::zeros({2}, DType::f32), one),
+                      Contains("fp8_quantize: scale is f32 [2]"));
+  REQUIRE_THROWS_WITH(fp8_expand(Tensor::zeros({5}, DType::bf16), y, one),
+                      Contains("fp8_expand: y is e4m3 [4]"));
+  REQUIRE_THROWS_WITH(fp8_transpose(matrix, matrix), Contains("fp8_transpose: yt"));
+  REQUIRE_THROWS_WITH(fp8_transpose(y, y), Contains("fp8_transpose: y"));
   const Tensor history = Tensor::zeros({1, 2}, DType::f32);
-  REQUIRE_THROWS_WITH(fp8_scales(one, history, one), Contains("fp8_scales: scales is f32 [1]"));
+  REQUIRE_THROWS_WITH(fp8_scales(one, one, history, one),
+                      Contains("fp8_scales: scales is f32 [1]"));
   REQUIRE_THROWS_WITH(fp8_record(one, one, one, one, one),
                       Contains("fp8_record: history is f32 [1]"));
 }

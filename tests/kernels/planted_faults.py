@@ -27,10 +27,10 @@ CPU_FAULTS = {
     },
     ("kernels/fp8/grid.h", "kernels_fp8"): {
         "numbers between two of 8 bits are rounded down": (
-            "(1u << (cut - 1)) - 1u + odd)",
-            "(1u << (cut - 1)) - 1u + 0u * odd)"),
+            "(1u << (cut() - 1)) - 1u + odd)",
+            "(1u << (cut() - 1)) - 1u + 0u * odd)"),
         "numbers beyond the largest of 8 bits are rounded as others": (
-            "    y = y > largest ? largest : y;\n",
+            "    code = code > code_of_largest ? code_of_largest : code;\n",
             ""),
         "small numbers of 8 bits have all bits of their mantissa": (
             "power_of_two(least_exponent) ? subnormal",
@@ -42,8 +42,16 @@ CPU_FAULTS = {
             "at >= count; at -= count)",
             "at >= steps * count; at -= count)"),
         "an infinite step enters the history": (
-            "if ((bits_of(now) & 0x7fffffffu) >= 0x7f800000u) return;",
-            ""),
+            "if (now == 0.0f || (bits_of(now) & 0x7fffffffu) >= 0x7f800000u) return;",
+            "if (now == 0.0f) return;"),
+        "a step of zeros enters the history": (
+            "if (now == 0.0f || (bits_of(now)",
+            "if ((bits_of(now)"),
+    },
+    ("kernels/linear/factor.cpp", "kernels_fp8_product"): {
+        "the gradient of a weight in 8 bits is not added": (
+            "  linear_backward_weight(dweight, dbias, expanded(x), expanded(dy), transpose_weight,\n                         accumulate_dweight, accumulate_dbias);",
+            "  linear_backward_weight(dweight, dbias, expanded(x), expanded(dy), transpose_weight,\n                         accumulate_dbias, accumulate_dbias);"),
     },
     ("kernels/watch/cpu.cpp", "kernels_watch"): {
         "hidden keys have logits": (
@@ -1296,6 +1304,22 @@ FAULTS = {
         "the automatic choice is made by the layer's outputs": (
             "takes_swiglu_epilogue(matmul_options().swiglu, x.size(1))",
             "takes_swiglu_epilogue(matmul_options().swiglu, y.size(1))"),
+    },
+    ("kernels/linear/cuda.cpp", "kernels_fp8_product"): {
+        "a factor of 8 bits has the scale of the other": (
+            ".a_scale = a.inverse_scale",
+            ".a_scale = b.inverse_scale"),
+        "factors of 8 bits are multiplied along their rows": (
+            "transposes_b = transpose_b == Transpose::no",
+            "transposes_b = false"),
+    },
+    ("kernels/fp8/cuda.cu", "kernels_fp8"): {
+        "the last row of a square is not transposed": (
+            "if (r < rows && c + j < columns)",
+            "if (r + 1 < rows && c + j < columns)"),
+        "a second square of a row is not transposed": (
+            "blocks_for(columns, kSquare), ",
+            "1, "),
     },
     ("kernels/linear/cuda.cpp", "kernels_linear"): {
         "a dense gated layer forgets its bias": (

@@ -446,15 +446,12 @@ FAULTS = {
 
 AUTOGRAD_FAULTS = {
     ("autograd/operations/linear.cpp", "fp8"): {
-        "the rows inside a feed-forward network are not rounded": (
-            "    fp8_round_factor(proj_weight, Fp8Role::input, hidden);\n",
-            ""),
-        "the gradients inside a feed-forward network are not rounded": (
-            "    fp8_round_factor(fc_weight, Fp8Role::gradient, dpre);\n",
-            ""),
-        "a weight is rounded in the forward pass alone": (
-            "  const Tensor data = weight_factor(weight, dy.rows().dtype());\n",
-            "  const Tensor data = weight.data_for(dy.rows().dtype());\n"),
+        "the rows inside a feed-forward network have the scale of its input": (
+            "hidden = fp8_values(layers.proj_weight, Fp8Role::input, hidden);",
+            "hidden = fp8_values(layers.fc_weight, Fp8Role::input, hidden);"),
+        "the gradients inside a feed-forward network have the scale of inputs": (
+            "return fp8_values(fc_weight, Fp8Role::gradient, dpre);",
+            "return fp8_values(fc_weight, Fp8Role::input, dpre);"),
     },
     ("autograd/fp8.cpp", "fp8"): {
         "an evaluation's magnitudes are kept": (
@@ -463,8 +460,11 @@ AUTOGRAD_FAULTS = {
         "gradients have the range of inputs": (
             "{forward, forward, backward}",
             "{forward, forward, std::min(forward, backward)}"),
+        "a factor is as large as its scaled numbers": (
+            "place_of(weight, role).value().inverse};",
+            "place_of(weight, role).value().scale};"),
         "a history that is set makes no scales": (
-            "  history_.copy_from(Tensor::from(values, history_.shape()));\n  fp8_scales(scales_, history_, limits_);\n",
+            "  history_.copy_from(Tensor::from(values, history_.shape()));\n  fp8_scales(scales_, inverses_, history_, limits_);\n",
             "  history_.copy_from(Tensor::from(values, history_.shape()));\n"),
     },
 }

@@ -27,6 +27,9 @@ TEST_CASE("tensor traffic: a layer on two ranks that share out its rows") {
   CHECK(
       traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1) ==
       TensorTraffic::Bytes{.added = 4 * (30 + 3 * 2) + 2 * 6, .copied = 2 * 48 + 4 * (12 + 3 * 1)});
+  // The layer's 6 gathers are of 8-bit factors, the others of bf16.
+  traffic.fp8_rows = true;
+  CHECK(traffic.of_micro_batch(2, 0, /*sum_parts=*/2, 1).copied == 36 + 2 * 12 + 4 * (12 + 3 * 1));
 }
 
 // Sums behind the layer's products are messages, and those of the embedding and the head are added as they travel.

@@ -13,7 +13,7 @@ namespace {
 using test::Findings;
 using test::TrainedSession;
 
-/// The first step computes in bf16, two in 8 bits.
+/// The first step has guessed scales, two have those of earlier steps.
 constexpr int kSteps = 3;
 
 Config tiny(const std::string& preset) {
@@ -92,7 +92,7 @@ TEST_CASE("fp8: one set of bits for 1, 2 and 4 ranks, and with recomputation") {
   }
 }
 
-TEST_CASE("fp8: the first step has bf16's loss, and later ones are near it") {
+TEST_CASE("fp8: losses are near those of bf16") {
   for (const Fp8Format gradients : {Fp8Format::e5m2, Fp8Format::e4m3}) {
     Config config = tiny("gpt2-mini");
     config.runtime.fp8_gradients = gradients;
@@ -100,11 +100,11 @@ TEST_CASE("fp8: the first step has bf16's loss, and later ones are near it") {
     config.runtime.compute_dtype = DType::bf16;
     const TrainedSession plain = trained(config, 1);
     CAPTURE(enum_name(gradients));
-    CHECK(rounded.losses[0] == plain.losses[0]);
-    CHECK(rounded.norms[0] == plain.norms[0]);
-    CHECK(rounded.losses[2] != plain.losses[2]);
-    CHECK(rounded.losses[2] == Approx(plain.losses[2]).epsilon(0.01));
-    CHECK(rounded.norms[2] == Approx(plain.norms[2]).epsilon(0.2));
+    for (const int step : {0, 2}) {
+      CHECK(rounded.losses[step] != plain.losses[step]);
+      CHECK(rounded.losses[step] == Approx(plain.losses[step]).epsilon(0.01));
+      CHECK(rounded.norms[step] == Approx(plain.norms[step]).epsilon(0.2));
+    }
   }
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("fp8: a step that cuts numbers names the tensor") {
   test::with_session(
       config, 1,
       [&](TrainingSession& session, const BatchSource& source, Communicator&) {
-        CHECK(session.step(1, source).cut.tensors == 0);
+        session.step(1, source);  // its scales are guesses
         CHECK(session.step(1, source).cut.tensors == 0);
         session.strategy().write_masters([&] {
           for (const Shard& shard : session.strategy().shards()) {

@@ -243,8 +243,8 @@ struct ShardingConfig {
   CheckpointingPolicy activation_checkpointing;
 };
 
-/// The dtype that parameters and activations have where a rank computes. fp8: they are bf16, and the layers' products
-/// round their factors to 8 bits (autograd/fp8.h).
+/// The dtype that parameters and activations have where a rank computes. fp8: they are bf16, and the factors of the
+/// layers' products have 8 bits (autograd/fp8.h).
 struct ComputeDtype {
   DType tensors = DType::f32;
   bool fp8 = false;

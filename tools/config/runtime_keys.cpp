@@ -56,9 +56,9 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
       compute_dtype_key("runtime.compute_dtype", runtime.compute_dtype,
                         "The dtype that parameters are gathered and computed with. The masters' "
                         "dtype is `optimizer.master_dtype`; f16 comes with dynamic loss scaling. "
-                        "`fp8`: bf16, and the products of the layers round their factors to 8 bits "
-                        "with delayed scaling; embeddings, head, routers, experts, norms and "
-                        "attention stay in bf16."),
+                        "`fp8`: bf16, and the factors of the layers' products have 8 bits with "
+                        "delayed scaling; embeddings, head, routers, experts, norms and attention "
+                        "stay in bf16."),
       choice_key(
           "runtime.fp8_gradients", runtime.fp8_gradients,
           "fp8: the format of gradients in products, of more range or more precision. Inputs "

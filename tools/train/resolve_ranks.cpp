@@ -80,7 +80,8 @@ void describe_to_sharding(ResolvedConfig& run) {
       .head_size = shape.head_size,
       .learns_positions = is_gpt2,
       .head_runs = compares_pairs(run.config.train.objective) ? 2 : 1,
-      .dtype = run.config.runtime.compute_dtype};
+      .dtype = run.config.runtime.compute_dtype,
+      .fp8_rows = run.config.runtime.compute_dtype.fp8};
 }
 
 ResolvedConfig on_ranks(ResolvedConfig run, int ranks) {

@@ -72,6 +72,21 @@ cublasStatus_t check_epilogue(const Problem& p) {
   }
 }
 
+/// Products of 8-bit numbers: TN alone, with rows of 16 bytes, and C and D of 16 or 32 bits.
+cublasStatus_t check_fp8(const Problem& p) {
+  const bool tn =
+      p.description.transpose_a == CUBLAS_OP_T && p.description.transpose_b == CUBLAS_OP_N;
+  const bool rows_of_16 = p.k() % 16 == 0 && p.m() % 16 == 0 && p.a.leading_dimension % 16 == 0 &&
+                          p.b.leading_dimension % 16 == 0 &&
+                          p.d.leading_dimension * size_of(p.d.type) % 16 == 0;
+  const bool both_e5m2 = p.a.type == CUDA_R_8F_E5M2 && p.b.type == CUDA_R_8F_E5M2;
+  const bool plain = p.description.epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
+                     p.description.epilogue == CUBLASLT_EPILOGUE_BIAS;
+  const bool suits = is_fp8(p.b.type) && !is_fp8(p.d.type) && tn && rows_of_16 && !both_e5m2 &&
+                     plain && p.description.compute == CUBLAS_COMPUTE_32F;
+  return suits ? check_epilogue(p) : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
 cublasStatus_t check(const Problem& p, const Layout& c) {
   const std::int32_t multiprocessors = p.description.multiprocessors;
   if (multiprocessors < 0 || multiprocessors > tessera::emulation::kMultiprocessors) {
@@ -86,6 +101,7 @@ cublasStatus_t check(const Problem& p, const Layout& c) {
                     (tb ? p.b.rows : p.b.columns) == p.n() &&
                     (tb ? p.b.columns : p.b.rows) == p.k() && same(c, p.d);
   if (!fits) return CUBLAS_STATUS_INVALID_VALUE;
+  if (is_fp8(p.a.type)) return check_fp8(p);
   if (p.a.type != p.b.type || (p.d.type != p.a.type && p.d.type != CUDA_R_32F)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -129,6 +145,7 @@ std::vector<Algorithm> algorithms(const Problem& p, const cublasLtMatmulPreferen
   }
   const bool aligned = std::all_of(std::begin(wish.alignment), std::end(wish.alignment),
                                    [](std::uint32_t bytes) { return bytes >= 16; });
+  if (is_fp8(p.a.type) && !aligned) return found;
   const bool can_halve = wish.reduction_schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE &&
                          p.k() >= 16 && aligned &&
                          workspace_bytes(p, Sum::in_halves) <= wish.workspace_bytes;
@@ -261,6 +278,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
       return assign(description->aux_leading_dimension, value, bytes);
     case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
       return assign(description->multiprocessors, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return assign(description->a_scale, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return assign(description->b_scale, value, bytes);
   }
   return CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -364,7 +385,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     tessera::emulation::list_launch(
         {.kernel = "cublasLtMatmul", .work = work_of(problem, beta_now != 0.0f)});
   };
-  const void* const used[] = {a, b, c, d, workspace, description->bias, description->aux};
+  const void* const used[] = {a,
+                              b,
+                              c,
+                              d,
+                              workspace,
+                              description->bias,
+                              description->aux,
+                              description->a_scale,
+                              description->b_scale};
   std::vector<std::uintptr_t> words;
   for (const void* address : used) words.push_back(reinterpret_cast<std::uintptr_t>(address));
   tessera::emulation::enqueue(stream, product, words);

@@ -11,12 +11,29 @@
 namespace tessera::emulation {
 namespace {
 
+/// A number of the OCP 8-bit specification: a sign, an exponent and `mantissa_bits`.
+float of_8_bits(std::uint8_t code, int mantissa_bits) {
+  const int magnitude = code & 0x7f, exponent = magnitude >> mantissa_bits;
+  const int mantissa = magnitude - (exponent << mantissa_bits);
+  const int bias = mantissa_bits == 3 ? 7 : 15;
+  const bool top = mantissa_bits == 3 ? magnitude == 0x7f : exponent == 31;
+  float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits)
+                              : std::ldexp(static_cast<float>(mantissa + (1 << mantissa_bits)),
+                                           exponent - bias - mantissa_bits);
+  if (top) value = mantissa_bits == 2 && mantissa == 0 ? INFINITY : NAN;
+  return code >= 0x80 ? -value : value;
+}
+
 float read(const void* data, cudaDataType_t type, std::int64_t i) {
   switch (type) {
     case CUDA_R_16BF:
       return static_cast<float>(static_cast<const bfloat16*>(data)[i]);
     case CUDA_R_16F:
       return static_cast<float>(static_cast<const float16*>(data)[i]);
+    case CUDA_R_8F_E4M3:
+      return of_8_bits(static_cast<const std::uint8_t*>(data)[i], 3);
+    case CUDA_R_8F_E5M2:
+      return of_8_bits(static_cast<const std::uint8_t*>(data)[i], 2);
     default:
       return static_cast<const float*>(data)[i];
   }
@@ -70,6 +87,9 @@ class Product {
  public:
   Product(const Problem& problem, const Matrices& at, float alpha, float beta)
       : p_(problem), at_(at), alpha_(alpha), beta_(beta) {
+    for (const float* scale : {p_.description.a_scale, p_.description.b_scale}) {
+      if (scale != nullptr) alpha_ *= *scale;
+    }
     const bool tf32 = p_.description.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     a_ = widened(at.a, p_.a, p_.description.transpose_a == CUBLAS_OP_T, tf32);
     b_ = widened(at.b, p_.b, p_.description.transpose_b == CUBLAS_OP_T, tf32);
@@ -157,7 +177,11 @@ class Product {
 }  // namespace
 
 std::size_t size_of(cudaDataType_t type) {
-  return type == CUDA_R_32F ? 4 : 2;
+  return is_fp8(type) ? 1 : type == CUDA_R_32F ? 4 : 2;
+}
+
+bool is_fp8(cudaDataType_t type) {
+  return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
 }
 
 std::uint64_t workspace_bytes(const Problem& problem, Sum sum) {

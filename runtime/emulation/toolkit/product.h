@@ -16,7 +16,8 @@ struct cublasLtMatmulDescOpaque_t {
   void* bias = nullptr;
   void* aux = nullptr;
   std::int64_t aux_leading_dimension = 0;
-  std::int32_t multiprocessors = 0;  // 0: those of the device
+  std::int32_t multiprocessors = 0;                    // 0: those of the device
+  const float *a_scale = nullptr, *b_scale = nullptr;  // 1 if null
 };
 
 namespace tessera::emulation {
@@ -42,6 +43,8 @@ enum class Sum : std::uint64_t { whole, in_halves, in_output_type };
 std::uint64_t workspace_bytes(const Problem& problem, Sum sum);
 
 std::size_t size_of(cudaDataType_t type);
+/// Is it a floating-point number of 8 bits?
+bool is_fp8(cudaDataType_t type);
 
 struct Matrices {
   const std::byte *a, *b, *c;

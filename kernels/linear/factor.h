@@ -1,0 +1,55 @@
+// Linear layers (op.h) whose factors may be 8-bit numbers over a scale (kernels/fp8/op.h).
+//
+// Either both factors of a product are 8-bit, or none. Outputs, bias, residual and pre are bf16 then, and dweight and
+// dbias bf16 or f32. On a GPU with 8-bit tensor cores cuBLASLt multiplies the numbers as they are, if the extents of
+// the weight are multiples of 16, and of a weight's gradient the rows, too. Else the factors are expanded to
+// bf16 in workspace memory. Both ways have the same terms, and gelu and swiglu are separate operations in both.
+#pragma once
+
+#include "kernels/linear/op.h"
+
+namespace tessera {
+
+/// A tensor, or 8-bit numbers.
+struct Factor {
+  Tensor values;
+  /// [1] f32, what the number 1 stands for. Undefined unless `values` are 8-bit.
+  Tensor inverse_scale = {};
+
+  Factor(Tensor values) : values(std::move(values)) {}  // NOLINT: a tensor is a factor
+  Factor(Tensor values, Tensor inverse_scale)
+      : values(std::move(values)), inverse_scale(std::move(inverse_scale)) {}
+  bool is_fp8() const { return inverse_scale.defined(); }
+};
+
+/// The dtype of a product with these values: bf16 if they are 8-bit, else theirs.
+DType product_dtype(const Tensor& values);
+/// 8-bit numbers as bf16, in workspace memory; another tensor itself.
+Tensor expanded(const Factor& factor);
+
+void linear_forward(Out y, const Factor& x, const Factor& weight, Transpose transpose_weight,
+                    const Tensor& bias, const Tensor& residual = {});
+void linear_gelu_forward(Out y, Out pre, const Factor& x, const Factor& weight,
+                         Transpose transpose_weight, const Tensor& bias, GeluForm form);
+void linear_swiglu_forward(Out y, Out gate_up, const Factor& x, const Factor& weight,
+                           Transpose transpose_weight, const Tensor& bias, Gate activation);
+void linear_backward_input(Out dx, const Factor& dy, const Factor& weight,
+                           Transpose transpose_weight);
+/// x was gelu(pre), and dx is the gradient of pre.
+void linear_backward_input(Out dx, const Factor& dy, const Factor& weight,
+                           Transpose transpose_weight, const Tensor& pre, GeluForm form);
+void swiglu_linear_backward_input(Out dgate_up, Out dx, const Factor& dy, const Factor& weight,
+                                  Transpose transpose_weight, const Tensor& gate_up,
+                                  Gate activation);
+void linear_backward_weight(Out dweight, Out dbias, const Factor& x, const Factor& dy,
+                            Transpose transpose_weight, Accumulate accumulate_dweight,
+                            Accumulate accumulate_dbias);
+
+namespace cuda {
+/// c [M, N] (+)= op(a) op(b) + bias: of 8-bit tensors. `addend` is added, too; it may be undefined, as bias may. False, and
+/// nothing is done, if the GPU or the extents do not suit.
+bool fp8_product(Out c, const Factor& a, Transpose transpose_a, const Factor& b,
+                 Transpose transpose_b, const Tensor& bias, const Tensor& addend);
+}  // namespace cuda
+
+}  // namespace tessera
