@@ -28,6 +28,7 @@ struct cublasLtMatmulPreferenceOpaque_t {
 namespace {
 
 using tessera::emulation::Description;
+using tessera::emulation::is_fp8;
 using tessera::emulation::Layout;
 using tessera::emulation::Matrices;
 using tessera::emulation::Problem;
