@@ -41,6 +41,12 @@ struct Work {
   gpu::TilePlace a, b;  // the first tiles of the operands
 };
 
+/// An expert without rows has no gradient to add.
+template <typename Problem, typename U>
+__device__ bool is_left_alone(const Problem& p, const Work<U>& work) {
+  return work.depth == 0 && p.accumulate;
+}
+
 /// All tiles of c. The whole warp calls the public functions.
 template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
 struct WorkList {
