@@ -23,10 +23,11 @@ the 128 threads of a warpgroup:
 
 Products. An epilogue's innermost loop reads chunks of 16 bytes from shared memory and stores them. Its three warps
 share a tile of 128 x 256. Prints a line for each kernel of such tiles: the instructions that a warp executes for a
-tile, and the clocks that the tensor cores take for the next one of depth 768, 1,024 for each 64 depths.
+tile, and the depth from which they are at most half of the clocks of the next tile's products. These take 1,024 clocks
+for each 64 depths.
 
-Exits 1 if a body's ratio is above 1.15, if an epilogue has more instructions than half of the clocks, or if a kernel
-has no such loop.
+Exits 1 if a body's ratio is above 1.15, if an epilogue needs more depth than 768 (with SwiGLU's gradient 1,024), or if
+a kernel has no such loop.
 """
 
 import json
@@ -48,7 +49,8 @@ EXPONENTIALS = QUERIES * KEYS // THREADS + 2
 CONVERSIONS = QUERIES * KEYS // THREADS // 2
 MOST = 1.15
 EPILOGUE_THREADS, TILE = 96, 128 * 256
-CLOCKS = 768 // 64 * 1024
+STORES = {"0": 1, "1": 3, "2": 2}  # of a chunk, by the kernel's Result: c; gate, up and SwiGLU; two gradients
+DEPTHS = {"0": 768, "1": 768, "2": 1024}
 
 FUNCTION = re.compile(r"^\s*Function : (\w+)")
 INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
@@ -149,25 +151,33 @@ def tile_bodies(instructions):
     return [count(instructions, addresses) for addresses in innermost(instructions, suits)]
 
 
+def result_of(kernel):
+    """The Result of a kernel of wide tiles, or None for other kernels."""
+    match = re.search(r"hopper_kernel<.*Direction\)\d, 256, .*Result\)(\d)", kernel)
+    return match and match[1]
+
+
 def chunks_of_tile(kernel):
-    """The chunks of a tile that the epilogue of a kernel of wide tiles stores, or None for other kernels."""
-    match = re.search(r"hopper_kernel<.*Direction\)(\d), 256, .*Result\)(\d)", kernel)
-    if match is None:
-        return None
-    width = 4 if match[1] == "2" else 8  # weights' gradients are f32 until they are stored
-    return TILE // width // (2 if match[2] == "1" else 1)  # gate and up come together
+    """The chunks of a tile that an epilogue's lanes take from shared memory."""
+    width = 4 if "Direction)2" in kernel else 8  # weights' gradients are f32 until they are stored
+    return TILE // width // (2 if result_of(kernel) == "1" else 1)  # gate and up come together
 
 
-def epilogue_instructions(instructions, chunks, gated):
-    """The instructions that a warp executes for a tile of so many chunks, in the longest of the loops; 0 without one."""
+def epilogue_instructions(instructions, chunks, stores):
+    """The instructions that a warp executes for a tile, in the longest of the loops; 0 without one. `stores`: of a
+    chunk."""
     def of(addresses, *opcodes):
         return sum(i.opcode.startswith(opcodes) for i in instructions if i.address in addresses)
 
     def suits(addresses):
         return of(addresses, "LDS.128") and of(addresses, "ST.E", "STG") and not of(addresses, "HGMMA")
     turns = -(-chunks // EPILOGUE_THREADS)
-    return max((len(addresses) * turns * (3 if gated else 1) // of(addresses, "ST.E", "STG")
+    return max((len(addresses) * turns * stores // of(addresses, "ST.E", "STG")
                 for addresses in innermost(instructions, suits)), default=0)
+
+
+def hiding_depth(instructions):
+    return 2 * instructions * 64 // 1024
 
 
 def epilogue_faults(kernels):
@@ -176,8 +186,8 @@ def epilogue_faults(kernels):
     for name, instructions in kernels.items():
         if not instructions:
             found.append(f"{name}: no loop stores chunks of shared memory")
-        elif instructions > CLOCKS / 2:
-            found.append(f"{name}: {instructions} instructions are more than half of {CLOCKS} clocks")
+        elif hiding_depth(instructions) > DEPTHS[result_of(name)]:
+            found.append(f"{name}: {instructions} instructions need a depth above {DEPTHS[result_of(name)]}")
     return found
 
 
@@ -223,11 +233,11 @@ def check_attention(path):
 
 
 def check_products(path):
-    kernels = {name: epilogue_instructions(code, chunks, "Result)1" in name) for name, code in code_of(path).items()
-               if (chunks := chunks_of_tile(name))}
-    print(f"instructions of a tile's epilogue  of {CLOCKS} clocks  kernel")
+    kernels = {name: epilogue_instructions(code, chunks_of_tile(name), STORES[result])
+               for name, code in code_of(path).items() if (result := result_of(name))}
+    print("instructions of a tile's epilogue  hidden from depth  kernel")
     for name, instructions in kernels.items():
-        print(f"{instructions:33}  {instructions / CLOCKS:{11 + len(str(CLOCKS))}.2f}  {name}")
+        print(f"{instructions:33}  {hiding_depth(instructions):17}  {name}")
     return epilogue_faults(kernels)
 
 

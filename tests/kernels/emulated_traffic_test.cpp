@@ -329,6 +329,20 @@ TEST_CASE("traffic: a product stores gate, up and their SwiGLU once, without ban
   require_traffic_of_products(product, kTiles * kSteps * 48 * 1024, 6 * P * F);
 }
 
+// Gate and up are read for their gradients. The gradient of their SwiGLU is not stored.
+TEST_CASE("traffic: SwiGLU's gradient as an epilogue reads gate and up once") {
+  const test::Rank rank;
+  constexpr std::uint64_t P = 256, F = 512, K = 128;
+  const Tensor dy = bf16({P, K}), w = bf16({K, F}), gate_up = bf16({P, 2 * F}), dh = bf16({P, F});
+  const auto product = launches_of(
+      [&] { swiglu_linear_backward_input(gate_up, dh, dy, w, Transpose::yes, gate_up); });
+  constexpr std::uint64_t kTiles = P / 128 * F / 256, kSteps = K / 64;
+  constexpr std::uint64_t kCopied = kTiles * kSteps * 48 * 1024;
+  require_traffic_of_products(product, kCopied, 4 * P * F);
+  REQUIRE(product.work.reads.bytes == kCopied + 4 * P * F);
+  REQUIRE(32 * product.work.reads.sectors == kCopied + 4 * P * F);
+}
+
 // 32 wide tiles for each of two experts. The rows of the copies end where an expert's do.
 TEST_CASE("traffic: gradients of experts' weights are stored once, without bank conflicts") {
   const test::Rank rank;

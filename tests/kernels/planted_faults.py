@@ -1201,18 +1201,20 @@ FAULTS = {
             "  if (i + kWidth <= count) {",
             "  if (i < count) {"),
     },
-    ("kernels/swiglu/cuda.cu", "kernels_swiglu"): {
-        "vectors at addresses that are not multiples of 16": (
-            "gpu::is_vectorizable(first, stride) && ",
-            ""),
+    ("kernels/cuda/sigmoid.h", "kernels_swiglu"): {
         "a gradient is overwritten before its last reader": (
             "  gate = d * up * derivative;\n"
             "  up = d * value;\n",
             "  up = d * value;\n"
             "  gate = d * up * derivative;\n"),
+    },
+    ("kernels/swiglu/cuda.cu", "kernels_swiglu"): {
+        "vectors at addresses that are not multiples of 16": (
+            "gpu::is_vectorizable(first, stride) && ",
+            ""),
         "gradients of weighed rows are those of rows that are not": (
-            "differentiate(g[i], u[i], gpu::rounded<T>(d[i] * weight));",
-            "differentiate(g[i], u[i], d[i]);"),
+            "differentiate_swiglu(g[i], u[i], gpu::rounded<T>(d[i] * weight));",
+            "differentiate_swiglu(g[i], u[i], d[i]);"),
         "a weight's gradient is summed from h before it is rounded": (
             "const float h = gpu::rounded<T>(gpu::swiglu(g[i], u[i]));",
             "const float h = gpu::swiglu(g[i], u[i]);"),
@@ -1276,6 +1278,23 @@ FAULTS = {
         "swiglu of gate and gate": (
             "staging.chunk(group, row, kChunks + chunk);",
             "staging.chunk(group, row, chunk);"),
+    },
+    ("kernels/grouped_matmul/hopper/epilogue.h", "kernels_emulated_grouped_matmul"): {
+        "SwiGLU's gradient: the rows of a batch have the first one's gate": (
+            "gpu::Vector<S>::load_raw(gate_up + i * kStep * columns());",
+            "gpu::Vector<S>::load_raw(gate_up);"),
+        "SwiGLU's gradient: a batch goes on behind the expert's last row": (
+            "      if (row + i * kStep >= rows) break;\n"
+            "      gates[i]",
+            "      gates[i]"),
+        "SwiGLU's gradient: a row has the columns of its product": (
+            "return kResultsOf<kResult> * problem.N;",
+            "return problem.N;"),
+    },
+    ("kernels/linear/cuda.cpp", "kernels_emulated_grouped_matmul"): {
+        "SwiGLU's gradient takes the epilogue at any depth": (
+            "  if (!takes_swiglu_epilogue(matmul_options().swiglu, dy.size(1))) return false;\n",
+            ""),
     },
     ("kernels/grouped_matmul/hopper/staging.h", "kernels_grouped_matmul"): {
         "grouped, Hopper: consumers do not wait until a tile of results is stored": (

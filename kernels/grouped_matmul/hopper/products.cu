@@ -18,7 +18,8 @@
 // first depth on in steps of 16: its bits depend neither on the tile nor on the other experts.
 //
 // Where c is gate and up, a tile has both of a column, and the epilogue stores silu(gate) * up as well. A
-// kernel of its own would read c again: 4 bytes for each element of the result in 16 bits.
+// kernel of its own would read c again: 4 bytes for each element of the result in 16 bits. Where the product is
+// the gradient of that, the epilogue reads gate and up and stores their gradients. The product is not stored.
 #include <algorithm>
 #include <type_traits>
 
@@ -159,6 +160,7 @@ template <typename T, typename U>
 void multiply_on_hopper(const Problem<T, U>& p) {
   if (p.of_weights) return launch<Direction::weights, Result::product>(p);
   if constexpr (std::is_same_v<T, U>) {
+    if (p.gate_up != nullptr) return launch_rows<Result::gated_gradient>(p);
     p.gated != nullptr ? launch_rows<Result::gated>(p) : launch_rows<Result::product>(p);
   }
 }

@@ -23,10 +23,11 @@ namespace tessera::cuda::groups {
 template <typename S, int kColumns>
 struct Staging {
   using Element = S;
-  static constexpr int kChunk = 16,
-                       kWidth = kChunk / int{sizeof(S)};  // bytes and elements of a chunk
-  static constexpr int kRows = 64, kRowBytes = std::min(512, kColumns*int{sizeof(S)});
-  static constexpr int kPieceColumns = kRowBytes / int{sizeof(S)};
+  static constexpr int kSize = sizeof(S), kChunk = 16;  // bytes of an element and of a chunk
+  static constexpr int kWidth = kChunk / kSize;         // elements of a chunk
+  static constexpr int kTileRowBytes = kColumns * kSize, kRowBytes = std::min(512, kTileRowBytes);
+  static constexpr int kRows = 64;
+  static constexpr int kPieceColumns = kRowBytes / kSize;
   static constexpr int kPieces = kColumns / kPieceColumns;
   static constexpr int kRoomBytes = kRows * kRowBytes;
   static constexpr std::size_t kBytes = gpu::kConsumers * (kRoomBytes + 2 * sizeof(gpu::Barrier));
