@@ -13,7 +13,6 @@
 #include "tests/kernels/product_reference.h"
 #include "tests/support/emulated_capability.h"
 #include "tests/support/precision.h"
-
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 #include "tests/support/schedules.h"

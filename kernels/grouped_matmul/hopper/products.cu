@@ -18,8 +18,9 @@
 // first depth on in steps of 16: its bits depend neither on the tile nor on the other experts.
 //
 // Where c is gate and up, a tile has both of a column, and the epilogue stores silu(gate) * up as well. A
-// kernel of its own would read c again: 4 bytes for each element of the result in 16 bits. Where the product is
-// the gradient of that, the epilogue reads gate and up and stores their gradients. The product is not stored.
+// kernel of its own would read c again: 4 bytes for each element of the result in 16 bits. Where the product
+// is the gradient of that, the epilogue reads gate and up and stores their gradients. The product is not
+// stored.
 #include <algorithm>
 #include <type_traits>
 
