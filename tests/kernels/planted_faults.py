@@ -1272,9 +1272,6 @@ FAULTS = {
             "        staging.release(group);\n",
             "        staging.release(group);\n"
             "        store(work, group, piece * Staging::kPieceColumns);\n"),
-        "grouped, Hopper: a gradient is rounded before it is added": (
-            "gpu::load(old.values[i]) + values[i]",
-            "gpu::load(old.values[i]) + gpu::rounded<U>(values[i])"),
         "swiglu of gate and gate": (
             "staging.chunk(group, row, kChunks + chunk);",
             "staging.chunk(group, row, chunk);"),
