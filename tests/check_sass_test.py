@@ -69,3 +69,30 @@ assert len(check_sass.faults(bodies(*body(66, 47)))) == 1
 
 assert "no loop has both products and exponentials" in check_sass.faults(bodies(PRODUCT, EXPONENTIAL, "EXIT"))[0]
 assert check_sass.faults({}) == ["the object has no kernel for sm_90a"]
+
+# An epilogue: the innermost loop that stores chunks. 96 threads share a tile's chunks.
+LOAD, STORE = "LDS.128 R4, [R2]", "ST.E.128 desc[UR4][R6.64], R4"
+WIDE, GATED, GRADIENT = ["groups::grouped_hopper_kernel<(groups::Direction)0, 256, (groups::Result)" + result + ", T, T>"
+               for result in "012"]
+assert check_sass.chunks_of_tile(WIDE) == 128 * 32 and check_sass.chunks_of_tile(GATED) == 128 * 16
+assert check_sass.chunks_of_tile(WIDE.replace(")0, 256", ")2, 256")) == 128 * 64
+assert check_sass.chunks_of_tile(GRADIENT) == 128 * 32
+assert [check_sass.result_of(name) for name in (WIDE, GRADIENT, WIDE.replace("256", "128"))] == ["0", "2", None]
+
+
+def epilogue(*lines, chunks=128 * 32, stores=1):
+    (code,) = check_sass.functions(sass(*lines)).values()
+    return check_sass.epilogue_instructions(code, chunks, stores)
+
+
+rows = ["rows:", LOAD, OTHER, STORE, "@!P0 BRA rows"]
+assert epilogue("piece:", OTHER, *rows, "@P1 BRA piece", "EXIT") == 4 * 43  # 4,096 / 96 chunks, rounded up
+assert epilogue("rows:", LOAD, STORE, LOAD, STORE, "@!P0 BRA rows", "EXIT") == 5 * 43 // 2
+assert epilogue("rows:", LOAD, LOAD, *[STORE] * 3, "@!P0 BRA rows", "EXIT", chunks=2048, stores=3) == 6 * 22
+assert epilogue("rows:", PRODUCT, LOAD, STORE, "@!P0 BRA rows", "EXIT") == 0
+assert check_sass.epilogue_faults({WIDE: 6144}) == []
+assert "6152 instructions need a depth above 768" in check_sass.epilogue_faults({WIDE: 6152})[0]
+assert check_sass.epilogue_faults({GRADIENT: 8192}) == []
+assert "need a depth above 1024" in check_sass.epilogue_faults({GRADIENT: 8200})[0]
+assert "no loop stores" in check_sass.epilogue_faults({WIDE: 0})[0]
+assert "no kernel of wide tiles" in check_sass.epilogue_faults({})[0]

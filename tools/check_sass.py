@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""check_sass.py BUILD: instructions of a tile in attention's forward pass on Hopper, next to FlashAttention-3's.
+"""check_sass.py BUILD: instructions of a tile on Hopper, in attention's forward pass and in products' epilogues.
 
-BUILD is the folder of a build with TESSERA_CUDA=on that has compiled kernels/attention/cuda/hopper/forward.cu.
-Reads the machine code of sm_90a from that object (cuobjdump -sass). An innermost loop that multiplies on the
+BUILD is the folder of a build with TESSERA_CUDA=on that has compiled kernels/attention/cuda/hopper/forward.cu and
+kernels/grouped_matmul/hopper/products.cu. Reads the machine code of sm_90a from these objects (cuobjdump -sass).
+
+Attention, next to FlashAttention-3. An innermost loop that multiplies on the
 tensor cores and computes exponentials is the body of a tile: a consumer's 64 queries by 128 keys. Prints a line
 for each, with the instructions of a thread:
 
@@ -19,7 +21,13 @@ the 128 threads of a warpgroup:
                         a thread has parts of 2 rows, so 2
   64 x 128 / 128 / 2    = 32 conversions of the weights for the second product
 
-Exits 1 if a body's ratio is above 1.15, or a kernel has no such body.
+Products. An epilogue's innermost loop reads chunks of 16 bytes from shared memory and stores them. Its three warps
+share a tile of 128 x 256. Prints a line for each kernel of such tiles: the instructions that a warp executes for a
+tile, and the depth from which they are at most half of the clocks of the next tile's products. These take 1,024 clocks
+for each 64 depths.
+
+Exits 1 if a body's ratio is above 1.15, if an epilogue needs more depth than 768 (with SwiGLU's gradient 1,024), or if
+a kernel has no such loop.
 """
 
 import json
@@ -34,11 +42,15 @@ from typing import NamedTuple
 
 from check_ptxas import readable
 
-SOURCE = "kernels/attention/cuda/hopper/forward.cu"
+FORWARD = "kernels/attention/cuda/hopper/forward.cu"
+PRODUCTS = "kernels/grouped_matmul/hopper/products.cu"
 THREADS, QUERIES, KEYS = 128, 64, 128
 EXPONENTIALS = QUERIES * KEYS // THREADS + 2
 CONVERSIONS = QUERIES * KEYS // THREADS // 2
 MOST = 1.15
+EPILOGUE_THREADS, TILE = 96, 128 * 256
+STORES = {"0": 1, "1": 3, "2": 2}  # of a chunk, by the kernel's Result: c; gate, up and SwiGLU; two gradients
+DEPTHS = {"0": 768, "1": 768, "2": 1024}
 
 FUNCTION = re.compile(r"^\s*Function : (\w+)")
 INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
@@ -124,12 +136,59 @@ def count(instructions, addresses):
                 sum(o.startswith("F2FP") for o in opcodes))
 
 
+def innermost(instructions, suits):
+    """The loops whose instructions suit and that have no such loop within, in order."""
+    found = {header: addresses for header, addresses in loops(instructions).items() if suits(addresses)}
+    return [found[header] for header in sorted(found)
+            if not any(other < found[header] for other in found.values())]
+
+
 def tile_bodies(instructions):
     """The innermost loops with products and exponentials."""
-    found = {header: addresses for header, addresses in loops(instructions).items()
-             if (body := count(instructions, addresses)).products and body.exponentials}
-    return [count(instructions, found[header]) for header in sorted(found)
-            if not any(other < found[header] for other in found.values())]
+    def suits(addresses):
+        body = count(instructions, addresses)
+        return body.products and body.exponentials
+    return [count(instructions, addresses) for addresses in innermost(instructions, suits)]
+
+
+def result_of(kernel):
+    """The Result of a kernel of wide tiles, or None for other kernels."""
+    match = re.search(r"hopper_kernel<.*Direction\)\d, 256, .*Result\)(\d)", kernel)
+    return match and match[1]
+
+
+def chunks_of_tile(kernel):
+    """The chunks of a tile that an epilogue's lanes take from shared memory."""
+    width = 4 if "Direction)2" in kernel else 8  # weights' gradients are f32 until they are stored
+    return TILE // width // (2 if result_of(kernel) == "1" else 1)  # gate and up come together
+
+
+def epilogue_instructions(instructions, chunks, stores):
+    """The instructions that a warp executes for a tile, in the longest of the loops; 0 without one. `stores`: of a
+    chunk."""
+    def of(addresses, *opcodes):
+        return sum(i.opcode.startswith(opcodes) for i in instructions if i.address in addresses)
+
+    def suits(addresses):
+        return of(addresses, "LDS.128") and of(addresses, "ST.E", "STG") and not of(addresses, "HGMMA")
+    turns = -(-chunks // EPILOGUE_THREADS)
+    return max((len(addresses) * turns * stores // of(addresses, "ST.E", "STG")
+                for addresses in innermost(instructions, suits)), default=0)
+
+
+def hiding_depth(instructions):
+    return 2 * instructions * 64 // 1024
+
+
+def epilogue_faults(kernels):
+    """One line each, for {name: instructions}."""
+    found = [] if kernels else ["the object of the products has no kernel of wide tiles for sm_90a"]
+    for name, instructions in kernels.items():
+        if not instructions:
+            found.append(f"{name}: no loop stores chunks of shared memory")
+        elif hiding_depth(instructions) > DEPTHS[result_of(name)]:
+            found.append(f"{name}: {instructions} instructions need a depth above {DEPTHS[result_of(name)]}")
+    return found
 
 
 def faults(kernels):
@@ -143,42 +202,63 @@ def faults(kernels):
     return found
 
 
-def object_of(build):
+def object_of(build, source):
     """The object that the build makes of the source, or None."""
     commands = build / "compile_commands.json"
     if not commands.exists():
         return None
     for entry in json.loads(commands.read_text(encoding="utf-8")):
-        if entry["file"].endswith(SOURCE):
+        if entry["file"].endswith(source):
             command = shlex.split(entry["command"])
             return Path(entry["directory"]) / command[command.index("-o") + 1]
     return None
+
+
+def code_of(path):
+    """{readable name: [Instruction]} of the object's kernels."""
+    sass = subprocess.run(["cuobjdump", "-sass", "-arch", "sm_90a", path], capture_output=True, text=True,
+                          check=True).stdout
+    found = functions(sass)
+    return dict(zip(readable(list(found)), found.values()))
+
+
+def check_attention(path):
+    kernels = {name: tile_bodies(code) for name, code in code_of(path).items()}
+    print(f"FlashAttention-3: {EXPONENTIALS} exponentials, {CONVERSIONS} conversions\n"
+          "products  exponentials  conversions  ratio  kernel")
+    for name, bodies in kernels.items():
+        for body in bodies:
+            print(f"{body.products:8}  {body.exponentials:12}  {body.conversions:11}  {body.ratio():5.2f}  {name}")
+    return faults(kernels)
+
+
+def check_products(path):
+    kernels = {name: epilogue_instructions(code, chunks_of_tile(name), STORES[result])
+               for name, code in code_of(path).items() if (result := result_of(name))}
+    print("instructions of a tile's epilogue  hidden from depth  kernel")
+    for name, instructions in kernels.items():
+        print(f"{instructions:33}  {hiding_depth(instructions):17}  {name}")
+    return epilogue_faults(kernels)
 
 
 def main(arguments):
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print(__doc__)
         return 2
-    path = object_of(Path(arguments[0]))
-    if path is None or not path.exists():
-        print(f"check_sass.py: {arguments[0]} has not compiled {SOURCE}: cmake --preset cuda, then build",
-              file=sys.stderr)
-        return 2
+    build = Path(arguments[0])
+    for source in (FORWARD, PRODUCTS):
+        path = object_of(build, source)
+        if path is None or not path.exists():
+            print(f"check_sass.py: {build} has not compiled {source}: cmake --preset cuda, then build",
+                  file=sys.stderr)
+            return 2
     if shutil.which("cuobjdump") is None:
         print("check_sass.py: cuobjdump, a part of the CUDA toolkit, is not on PATH", file=sys.stderr)
         return 2
-    sass = subprocess.run(["cuobjdump", "-sass", "-arch", "sm_90a", path], capture_output=True, text=True,
-                          check=True).stdout
-    found = functions(sass)
-    kernels = dict(zip(readable(list(found)), map(tile_bodies, found.values())))
-    print(f"FlashAttention-3: {EXPONENTIALS} exponentials, {CONVERSIONS} conversions\n"
-          "products  exponentials  conversions  ratio  kernel")
-    for name, bodies in kernels.items():
-        for body in bodies:
-            print(f"{body.products:8}  {body.exponentials:12}  {body.conversions:11}  {body.ratio():5.2f}  {name}")
-    for fault in faults(kernels):
+    found = check_attention(object_of(build, FORWARD)) + check_products(object_of(build, PRODUCTS))
+    for fault in found:
         print("FAULT", fault)
-    return 1 if faults(kernels) else 0
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

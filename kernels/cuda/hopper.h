@@ -20,6 +20,7 @@
 #include "kernels/cuda/tensor_map.h"
 
 #if !defined(__CUDACC__)
+#include "runtime/emulation/device/matrix_store.h"
 #include "runtime/emulation/device/shared_barriers.h"
 #include "runtime/emulation/device/warpgroup.h"
 #endif
@@ -155,6 +156,15 @@ __device__ inline void copy_bytes(void* shared, const void* global, int bytes, B
       "l"(global), "r"(bytes), "r"(shared_address(&barrier))
       : "memory");
 }
+/// Stores four 8x8 matrices of 16-bit elements, as load_matrices loads them: lane 8 m + i points to row i
+/// of matrix m, and r[m] has two neighbours of row lane / 4. All lanes of the warp call this.
+__device__ inline void store_matrices(void* row, const unsigned (&r)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared_address(row)),
+      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+      : "memory");
+}
+
 /// An ordinary write to shared memory that the copy engine or wgmma will read.
 template <typename T>
 __device__ void write_for_engines(T& shared, const T& value) {
@@ -217,6 +227,9 @@ inline void copy_tile(void* shared, const TensorMap& map, const TilePlace& place
 inline void copy_bytes(void* shared, const void* global, int bytes, Barrier& barrier,
                        const Site& site = Site::current()) {
   emulation::copy_bytes(shared, global, bytes, &barrier, site);
+}
+inline void store_matrices(void* row, const unsigned (&r)[4], const Site& site = Site::current()) {
+  emulation::store_matrices(row, r, site);
 }
 template <typename T>
 void write_for_engines(T& shared, const T& value) {

@@ -44,10 +44,18 @@ struct Silu {
   }
 };
 
-/// silu(gate) * up. Every kernel of SwiGLU takes it from here, so that all have the same bits.
+/// silu(gate) * up. Every kernel of SwiGLU takes it and its gradient from here, so that all have the same
+/// bits.
 template <typename Activation = Silu>
 __device__ inline float swiglu(float gate, float up) {
   return Activation::value(gate) * up;
+}
+/// gate and up become their gradients, from the gradient d of swiglu(gate, up).
+template <typename Activation = Silu>
+__device__ inline void differentiate_swiglu(float& gate, float& up, float d) {
+  const auto [value, derivative] = Activation::both(gate);
+  gate = d * up * derivative;
+  up = d * value;
 }
 
 }  // namespace tessera::gpu

@@ -11,12 +11,15 @@
 #include <cstddef>
 
 #include "kernels/cuda/hopper.h"
+#include "kernels/cuda/numeric.h"
 
 namespace tessera::gpu {
 
 /// A thread block is a producer and two consumers, each a warpgroup.
 inline constexpr int kConsumers = 2, kConsumerThreads = kConsumers * kWarpgroup;
 inline constexpr int kRoleThreads = kWarpgroup + kConsumerThreads;
+/// An epilogue takes the producer's warps but the first.
+inline constexpr int kEpilogueThreads = kWarpgroup - 32;
 
 /// A stage may have room for more elements than the tile has.
 template <typename Tile, int kStages, int kRoom = Tile::kElements>
@@ -99,7 +102,20 @@ __device__ void run_warp_roles(Produce produce, Consume consume) {
     consume();
   }
 }
-/// The same, with one thread for produce().
+/// The same, and finish() with the epilogue's threads: 88 + 2 * 208 registers. (The epilogue is no warpgroup
+/// of its own, because a block of 512 threads starts with 128 registers each, and ptxas refuses wgmma of 256
+/// columns in a kernel of less than 154.)
+template <typename Produce, typename Consume, typename Finish>
+__device__ void run_warp_roles(Produce produce, Consume consume, Finish finish) {
+  if (threadIdx.x < kWarpgroup) {
+    lower_registers<88>();
+    threadIdx.x < 32 ? produce() : finish();
+  } else {
+    raise_registers<208>();
+    consume();
+  }
+}
+/// The first one, with one thread for produce().
 template <typename Produce, typename Consume>
 __device__ void run_roles(Produce produce, Consume consume) {
   const auto produce_alone = [&] {

@@ -16,13 +16,15 @@
 
 namespace tessera::gpu {
 
-/// The numbers on their way from the producer to the consumers.
+/// The numbers on their way from the producer to their readers: the consumers, and the epilogue where there
+/// is one.
 struct NumberRing {
   static constexpr int kStages = 2;
   static constexpr std::size_t kBytes = kStages * (sizeof(uint2) + 2 * sizeof(Barrier));
   uint2* numbers;  // .x; pairs keep the barriers aligned
   Barrier* full;
   Barrier* empty;
+  int readers = kConsumerThreads;  // threads that take each number
 
   __device__ void take_barriers(TileMemory& shared) {
     numbers = shared.take<uint2>(kStages);
@@ -32,7 +34,7 @@ struct NumberRing {
   __device__ void initialize() const {
     for (int stage = 0; stage < kStages; ++stage) {
       gpu::initialize(full[stage], 1);
-      gpu::initialize(empty[stage], kConsumerThreads);
+      gpu::initialize(empty[stage], readers);
     }
   }
   __device__ static unsigned parity(unsigned place) { return place / kStages % 2; }
@@ -43,7 +45,7 @@ struct NumberRing {
     numbers[place % kStages].x = number;
     gpu::arrive(full[place % kStages]);
   }
-  /// By all threads of the consumers.
+  /// By each reader.
   __device__ unsigned take(unsigned place) const {
     gpu::wait(full[place % kStages], parity(place));
     const unsigned number = numbers[place % kStages].x;
@@ -81,7 +83,7 @@ struct WorkQueue {
       f(number);
     }
   }
-  /// By all threads of the consumers: the same pieces.
+  /// By each reader: the same pieces.
   template <typename F>
   __device__ void consume(const NumberRing& ring, F f) const {
     for (unsigned place = 0;; ++place) {

@@ -160,6 +160,28 @@ bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const
   return launched;
 }
 
+bool matmul_swiglu_backward(Out dgate_up, const Tensor& dy, const Tensor& b, const Tensor& gate_up,
+                            Transpose transpose_b) {
+  if (dgate_up.numel() == 0) return false;
+  bool launched = false;
+  gpu::visit(dgate_up.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if constexpr (sizeof(T) == 2) {
+      const Tensor matrix = b.reshape({1, b.size(0), b.size(1)});
+      Problem<T, T> problem = problem_of_rows<T>(dgate_up, dy, matrix, /*offsets=*/{}, transpose_b);
+      problem.N = dgate_up.size(1) / 2;
+      problem.gate_up = gate_up.data<T>();
+      if (!suits_tensor_cores(problem) || !gpu::is_vectorizable(problem.gate_up, problem.N) ||
+          !groups::suits_hopper(problem)) {
+        return;
+      }
+      groups::multiply_on_hopper(problem);
+      launched = true;
+    }
+  });
+  return launched;
+}
+
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Accumulate accumulate) {
   if (c.numel() == 0) return;

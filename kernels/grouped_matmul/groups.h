@@ -78,6 +78,7 @@ struct Problem {
   const T* b;
   U* c;
   U* gated = nullptr;           // [P, N / 2]: SwiGLU of c's rows, which are gate and up
+  const U* gate_up = nullptr;   // [P, 2 N], like c: c is their gradient, the product that of SwiGLU
   const std::int32_t* offsets;  // null: one expert has all P rows (Hopper's kernel only)
   int experts;
   int matrices;                      // of b: expert e takes e mod so many

@@ -61,6 +61,11 @@ decltype(tessera::grouped_matmul_part) grouped_matmul_part;
 /// multiplies all rows: a dense layer.
 bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Transpose transpose_b);
+/// As one launch, of a dense layer: dgate_up [P, 2 N] from the gradient dy op(b) [P, N] of silu(gate) * up,
+/// which is not stored; dy [P, K], gate_up [P, 2 N]. dgate_up may be gate_up. It has the bits of a separate
+/// swiglu_backward. False, and nothing is done, if no kernel has both.
+bool matmul_swiglu_backward(Out dgate_up, const Tensor& dy, const Tensor& b, const Tensor& gate_up,
+                            Transpose transpose_b);
 decltype(tessera::grouped_matmul_weight) grouped_matmul_weight;
 }  // namespace cuda
 

@@ -86,6 +86,12 @@ bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
   return try_gemm(product, {.a = dy.raw(), .b = weight.raw(), .c = dx.raw(), .aux = pre.raw()});
 }
 
+bool swiglu_linear_backward_input(Out dgate_up, const Tensor& dy, const Tensor& weight,
+                                  Transpose transpose_weight, const Tensor& gate_up) {
+  if (!takes_swiglu_epilogue(matmul_options().swiglu, dy.size(1))) return false;
+  return cuda::matmul_swiglu_backward(dgate_up, dy, weight, gate_up, opposite(transpose_weight));
+}
+
 bool linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
                             Transpose transpose_weight) {
   const bool as_stored = transpose_weight == Transpose::no;

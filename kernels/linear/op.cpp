@@ -167,11 +167,17 @@ void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const 
       return cpu::swiglu_linear_backward_input(dgate_up, dx, dy, weight, transpose_weight, gate_up,
                                                activation);
     }
+    if constexpr (kHasCuda) {
+      if (activation == Gate::silu &&
+          cuda::swiglu_linear_backward_input(dgate_up, dy, weight, transpose_weight, gate_up)) {
+        return;
+      }
+    }
     linear_backward_input(dx, dy, weight, transpose_weight);
     swiglu_backward(first_half(dgate_up), second_half(dgate_up), dx, first_half(gate_up),
                     second_half(gate_up), activation);
   };
-  run_observed(op, run, dgate_up, dx, dy, weight, gate_up);
+  run_observed(op, run, dgate_up, dy, weight, gate_up);
 }
 
 void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,

@@ -19,10 +19,10 @@
 // (kernels/cuda/gemm.h) where the library has it. Bias, gelu and residual then read the product before
 // it is rounded, so 16-bit results differ from the separate operations in their last bit, and pre is
 // the input of gelu, rounded. In f32 gelu is a separate operation: the epilogue's tanh is a hardware
-// approximation. So is gelu's exact form: the library has no epilogue for it. swiglu is the epilogue of our
-// own product on Hopper (grouped_matmul/op.h) if there is no bias, the activation is silu and the rank has
-// chosen it (matmul/options.h). dbias comes with the product only where both gradients are overwritten and
-// have one dtype, because the library cannot accumulate it.
+// approximation. So is gelu's exact form: the library has no epilogue for it. swiglu, or its gradient, is the
+// epilogue of our own product on Hopper (grouped_matmul/op.h) if there is no bias, the activation is silu and
+// the rank has chosen it (matmul/options.h). dbias comes with the product only where both gradients are
+// overwritten and have one dtype, because the library cannot accumulate it.
 #pragma once
 
 #include "kernels/gelu/op.h"
@@ -46,7 +46,9 @@ void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
                            Transpose transpose_weight, const Tensor& pre = {},
                            GeluForm form = GeluForm::tanh);
-/// x [N, I] was swiglu(gate_up), and gate_up is [N, 2 I]. dgate_up may be gate_up itself.
+/// x [N, I] was swiglu(gate_up), and gate_up is [N, 2 I]. dgate_up may be gate_up itself. dx is a place for
+/// the gradient of x on the way to dgate_up. Its contents are undefined afterwards: an epilogue needs no
+/// place.
 void swiglu_linear_backward_input(Out dgate_up, Out dx, const Tensor& dy, const Tensor& weight,
                                   Transpose transpose_weight, const Tensor& gate_up,
                                   Gate activation = Gate::silu);
@@ -73,6 +75,9 @@ bool linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
                            Transpose transpose_weight, const Tensor& bias);
 bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
                            Transpose transpose_weight, const Tensor& pre);
+/// dx is not stored.
+bool swiglu_linear_backward_input(Out dgate_up, const Tensor& dy, const Tensor& weight,
+                                  Transpose transpose_weight, const Tensor& gate_up);
 bool linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
                             Transpose transpose_weight);
 }  // namespace cuda

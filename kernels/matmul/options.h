@@ -22,8 +22,8 @@ template <>
 inline constexpr EnumNames<AlgorithmChoice> kEnumNames<AlgorithmChoice> = {
     "choice", {"suggested", "measured"}};
 
-/// A gated feed-forward layer on a GPU of architecture 9.0, in 16 bits. `epilogue`: our own product of
-/// gate and up stores SwiGLU's result as well. `separate`: cuBLASLt's product, and a kernel of SwiGLU.
+/// A gated feed-forward layer on a GPU of architecture 9.0, in 16 bits. `epilogue`: our own products
+/// compute SwiGLU, and its gradient, before they store. `separate`: cuBLASLt's, and kernels of SwiGLU.
 /// `automatic`: `separate` from kSeparateSwigluDepth input channels on.
 enum class SwigluChoice { automatic, epilogue, separate };
 template <>

@@ -50,14 +50,6 @@ __global__ void __launch_bounds__(kThreads)
   gpu::store_all(y.at(n, column), result);
 }
 
-/// gate and up become their gradients, from y's gradient d.
-template <typename Activation = gpu::Silu>
-__device__ inline void differentiate(float& gate, float& up, float d) {
-  const auto [value, derivative] = Activation::both(gate);
-  gate = d * up * derivative;
-  up = d * value;
-}
-
 template <typename Activation, int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(Rows<T> dgate, Rows<T> dup, Rows<const T> dy, Rows<const T> gate,
@@ -69,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
   gpu::load_all(g, gate.at(n, column));
   gpu::load_all(u, up.at(n, column));
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) differentiate<Activation>(g[i], u[i], d[i]);
+  for (int i = 0; i < kWidth; ++i) gpu::differentiate_swiglu<Activation>(g[i], u[i], d[i]);
   gpu::store_all(dgate.at(n, column), g);
   gpu::store_all(dup.at(n, column), u);
 }
@@ -103,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) weighed_backward_kernel(WeighedBackw
         const float h = gpu::rounded<T>(gpu::swiglu(g[i], u[i]));
         dot += d[i] * h;
         y[i] = h * weight;
-        differentiate(g[i], u[i], gpu::rounded<T>(d[i] * weight));
+        gpu::differentiate_swiglu(g[i], u[i], gpu::rounded<T>(d[i] * weight));
       }
       gpu::store_all(x.y.at(row, c), y);
       gpu::store_all(x.dgate.at(row, c), g);

@@ -432,10 +432,11 @@ __global__ void misused_named_barrier(NamedBug bug, int* out) {
   }
 }
 
+/// `warps` of the first warpgroup's lower theirs.
 template <int kLess, int kMore>
-__global__ void change_registers() {
+__global__ void change_registers(unsigned warps) {
   if (threadIdx.x < 128) {
-    gpu::lower_registers<kLess>();
+    if (threadIdx.x < 32 * warps) gpu::lower_registers<kLess>();
   } else {
     gpu::raise_registers<kMore>();
   }
@@ -460,15 +461,20 @@ TEST_CASE("misuse: named barriers") {
   }
 }
 
-// 384 threads start with 168 registers each. 24 + 2 * 240 are as many; 32 + 2 * 240 are more.
+// 384 threads start with 168 registers each. 24 + 2 * 240 are as many, and so are 88 + 2 * 208, with an
+// epilogue next to the producer; 32 + 2 * 240 are more.
 TEST_CASE("misuse: warpgroups that ask for more registers than there are") {
-  REQUIRE(complaint(change_registers<24, 240>, 384) == "nothing");
-  REQUIRE_THAT(complaint(change_registers<32, 240>, 384), Contains("wait in setmaxnreg.inc"));
-  REQUIRE_THAT(complaint(change_registers<24, 160>, 384),
+  REQUIRE(complaint(change_registers<24, 240>, 384, 4u) == "nothing");
+  REQUIRE_THAT(complaint(change_registers<32, 240>, 384, 4u), Contains("wait in setmaxnreg.inc"));
+  REQUIRE_THAT(complaint(change_registers<24, 160>, 384, 4u),
                Contains("setmaxnreg.inc from 168 to 160 registers"));
-  REQUIRE_THAT(complaint(change_registers<176, 240>, 384),
+  REQUIRE_THAT(complaint(change_registers<176, 240>, 384, 4u),
                Contains("setmaxnreg.dec from 168 to 176 registers"));
-  REQUIRE_THAT(complaint(change_registers<20, 240>, 384), Contains("a multiple of 8 from 24"));
+  REQUIRE(complaint(change_registers<88, 208>, 384, 4u) == "nothing");
+  REQUIRE_THAT(complaint(change_registers<96, 208>, 384, 4u), Contains("wait in setmaxnreg.inc"));
+  REQUIRE_THAT(complaint(change_registers<88, 176>, 384, 1u),
+               Contains("the warps of a warpgroup have different registers"));
+  REQUIRE_THAT(complaint(change_registers<20, 240>, 384, 4u), Contains("a multiple of 8 from 24"));
 }
 
 TEST_CASE("tensor_map refuses tensors that the copy engine cannot read") {

@@ -3,7 +3,8 @@
 # Kernels with counted accesses. (bench_counts has all of them.)
 if(TARGET test_kernels_emulated_traffic)
   set(kernels ${PROJECT_SOURCE_DIR}/kernels)
-  file(GLOB counted CONFIGURE_DEPENDS ${kernels}/attention/cuda/hopper/*.cu)
+  file(GLOB counted CONFIGURE_DEPENDS ${kernels}/attention/cuda/hopper/*.cu
+    ${kernels}/grouped_matmul/hopper/*.cu)
   list(APPEND counted ${kernels}/attention/cuda/query_statistics.cu ${kernels}/cuda/column_sums.cu
     ${kernels}/cuda/radix_sort.cu)
   foreach(name adamw add bias cast cross_entropy dispatch dropout embedding gelu layer_norm qk_norm rms_norm

@@ -15,6 +15,7 @@
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
+#include "tests/support/schedules.h"
 
 namespace tessera {
 namespace {
@@ -22,12 +23,12 @@ namespace {
 using Launches = std::map<std::string, std::uint64_t>;
 
 /// The launches of grouped products by f(), by the kernels' names without those of their templates.
-/// swiglu's kernel is "forward".
+/// swiglu's kernels are "forward" and "backward".
 Launches launches_of(const std::function<Tensor()>& f) {
   Launches found;
   const auto count = [&](int sign) {
     for (const emulation::KernelUse& use : emulation::kernel_uses()) {
-      for (const char* name : {"grouped_hopper", "tensor_core", "general", "forward"}) {
+      for (const char* name : {"grouped_hopper", "tensor_core", "general", "forward", "backward"}) {
         if (use.kernel.find(std::string(name) + "_kernel") == std::string::npos) continue;
         found[name] += sign > 0 ? use.launches : ~use.launches + 1;
       }
@@ -74,6 +75,33 @@ Launches swiglu_launches(int capability, std::int64_t in, std::int64_t out, DTyp
     return y;
   });
 }
+
+/// A layer's gradient [P, in] of silu(gate) * up, and the tensors of both ways to those of gate and up.
+struct GradientOfSwiglu {
+  std::int64_t P, out, in;
+  DType dtype;
+  Transpose stored;
+  Tensor dy = test::normal_tensor({P, out}, dtype, "dy");
+  Tensor w =
+      test::normal_tensor(stored == Transpose::yes ? Shape{out, in} : Shape{in, out}, dtype, "w");
+  Tensor gate_up = test::normal_tensor({P, 2 * in}, dtype, "gate_up");
+
+  Tensor fused(const Tensor& dgate_up) const {
+    const Tensor unused = test::poisoned({P, in}, dtype);
+    swiglu_linear_backward_input(dgate_up, unused, dy, w, stored, gate_up);
+    return dgate_up;
+  }
+  /// Our own product, then swiglu's kernel.
+  Tensor separate() const {
+    const Tensor dh = test::poisoned({P, in}, dtype), dgate_up = test::poisoned({P, 2 * in}, dtype);
+    const Tensor offsets =
+        Tensor::from(std::vector<std::int32_t>{0, static_cast<std::int32_t>(P)}, {2});
+    grouped_matmul(dh, dy, w.reshape({1, w.size(0), w.size(1)}), offsets, opposite(stored));
+    swiglu_backward(first_half(dgate_up), second_half(dgate_up), dh, first_half(gate_up),
+                    second_half(gate_up));
+    return dgate_up;
+  }
+};
 
 }  // namespace
 
@@ -125,6 +153,42 @@ TEST_CASE("a gated dense layer takes cuBLASLt's product if the rank has chosen i
   const Tensor of_gate_up = test::poisoned({N, out}, DType::bf16);
   swiglu_forward(of_gate_up, first_half(gate_up), second_half(gate_up));
   REQUIRE(test::same_bits(y, of_gate_up));
+}
+
+TEST_CASE("SwiGLU's gradient as an epilogue has the bits of its own kernel, in place as well") {
+  // Tails of rows, columns and depths; narrow and wide tiles, and several of them.
+  for (const auto& [P, out, in] : {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 8, 8},
+                                   {70, 72, 136},
+                                   {130, 64, 264}}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      for (const Transpose stored : {Transpose::no, Transpose::yes}) {
+        CAPTURE(P, out, in, name_of(dtype), stored == Transpose::yes);
+        test::for_every_schedule([&] {
+          const GradientOfSwiglu layer{P, out, in, dtype, stored};
+          const Tensor expected = layer.separate();
+          CHECK(test::same_bits(layer.fused(test::poisoned({P, 2 * in}, dtype)), expected));
+          CHECK(test::same_bits(layer.fused(layer.gate_up), expected));
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("SwiGLU's gradient is an epilogue where SwiGLU is one, and stores no other result") {
+  const auto launches = [](int capability, std::int64_t out, std::int64_t in, DType dtype) {
+    const test::Capability gpu(capability);
+    const test::Rank rank;
+    const GradientOfSwiglu layer{5, out, in, dtype, Transpose::no};
+    return launches_of([&] { return layer.fused(test::poisoned({5, 2 * in}, dtype)); });
+  };
+  const Launches one = {{"grouped_hopper", 1}},
+                 apart = {{"backward", 1}};  // and cuBLASLt's product
+  REQUIRE(launches(90, 16, 24, DType::bf16) == one);
+  REQUIRE(launches(90, 16, 24, DType::f16) == one);
+  REQUIRE(launches(90, 16, 24, DType::f32) == apart);
+  REQUIRE(launches(90, 16, 20, DType::bf16) == apart);
+  REQUIRE(launches(90, 4096, 24, DType::bf16) == apart);
+  REQUIRE(launches(80, 16, 24, DType::bf16) == apart);
 }
 
 TEST_CASE("by default a gated dense layer of 4,096 channels takes cuBLASLt's product") {

@@ -16,7 +16,9 @@
 #include "kernels/dropout/op.h"
 #include "kernels/embedding/op.h"
 #include "kernels/gelu/op.h"
+#include "kernels/grouped_matmul/op.h"
 #include "kernels/layer_norm/op.h"
+#include "kernels/linear/op.h"
 #include "kernels/qk_norm/op.h"
 #include "kernels/rms_norm/op.h"
 #include "kernels/rope/op.h"
@@ -65,6 +67,16 @@ void require_distinct(const emulation::LaunchRecord& launches, std::uint64_t rea
   REQUIRE(launches.blocks == count);
   REQUIRE(32 * launches.work.reads.distinct == reads);
   REQUIRE(32 * launches.work.writes.distinct == writes);
+}
+
+/// A product reads as many bytes of tiles, also from the cache, and has no bank conflicts.
+void require_traffic_of_products(const emulation::LaunchRecord& launches, std::uint64_t reads,
+                                 std::uint64_t writes) {
+  REQUIRE(launches.blocks == 1);
+  REQUIRE(launches.work.bulk_copy_bytes == reads);
+  REQUIRE(launches.work.writes.bytes == writes);
+  REQUIRE(32 * launches.work.writes.sectors == writes);
+  REQUIRE(launches.work.bank_conflicts == 0);
 }
 
 Tensor bf16(const Shape& shape) {
@@ -302,6 +314,53 @@ TEST_CASE("traffic: attention reads its tensors from memory once, and d_o twice 
   const std::uint64_t of_queries = 2 * kQuery + 8 * T * H + 4 * D * kVisited;
   const std::uint64_t of_keys = 2 * kKey + (4 * D + 8) * kVisited;
   REQUIRE(32 * backward.work.reads.sectors == statistics + of_queries + of_keys);
+}
+
+// Hopper's kernel. A tile has 128 rows by 128 columns of gate and of up. For every 64 depths the copy engine
+// reads 48 KB. The epilogue finds the results in shared memory, and stores each once.
+TEST_CASE("traffic: a product stores gate, up and their SwiGLU once, without bank conflicts") {
+  const test::Rank rank;
+  constexpr std::uint64_t P = 256, F = 256, K = 128;
+  const Tensor x = bf16({P, K}), w = bf16({2 * F, K}), gate_up = bf16({P, 2 * F});
+  const Tensor y = bf16({P, F});
+  const auto product =
+      launches_of([&] { linear_swiglu_forward(y, gate_up, x, w, Transpose::yes, {}); });
+  constexpr std::uint64_t kTiles = P / 128 * F / 128, kSteps = K / 64;
+  require_traffic_of_products(product, kTiles * kSteps * 48 * 1024, 6 * P * F);
+}
+
+// Gate and up are read for their gradients. The gradient of their SwiGLU is not stored.
+TEST_CASE("traffic: SwiGLU's gradient as an epilogue reads gate and up once") {
+  const test::Rank rank;
+  constexpr std::uint64_t P = 256, F = 512, K = 128;
+  const Tensor dy = bf16({P, K}), w = bf16({K, F}), gate_up = bf16({P, 2 * F}), dh = bf16({P, F});
+  const auto product = launches_of(
+      [&] { swiglu_linear_backward_input(gate_up, dh, dy, w, Transpose::yes, gate_up); });
+  constexpr std::uint64_t kTiles = P / 128 * F / 256, kSteps = K / 64;
+  constexpr std::uint64_t kCopied = kTiles * kSteps * 48 * 1024;
+  require_traffic_of_products(product, kCopied, 4 * P * F);
+  REQUIRE(product.work.reads.bytes == kCopied + 4 * P * F);
+  REQUIRE(32 * product.work.reads.sectors == kCopied + 4 * P * F);
+}
+
+// 32 wide tiles for each of two experts. The rows of the copies end where an expert's do.
+TEST_CASE("traffic: gradients of experts' weights are stored once, without bank conflicts") {
+  const test::Rank rank;
+  constexpr std::uint64_t E = 2, M = 1024, N = 1024, P = 128;
+  const Tensor x = bf16({P, M}), dy = bf16({P, N}), sums = f32({E, M, N}),
+               rounded = bf16({E, M, N});
+  const Tensor offsets = Tensor::from(std::vector<std::int32_t>{0, 64, 128}, {3});
+  for (const Tensor& dw : {sums, rounded}) {
+    const std::uint64_t bytes = E * M * N * size_of(dw.dtype());
+    const auto first = launches_of([&] { grouped_matmul_weight(dw, x, dy, offsets); });
+    REQUIRE(first.work.writes.bytes == bytes);
+    REQUIRE(32 * first.work.writes.sectors == bytes);
+    REQUIRE(first.work.bank_conflicts == 0);
+    const auto next =
+        launches_of([&] { grouped_matmul_weight(dw, x, dy, offsets, Accumulate::yes); });
+    REQUIRE(32 * (next.work.reads.sectors - first.work.reads.sectors) == bytes);
+    REQUIRE(next.work.bank_conflicts == 0);
+  }
 }
 
 }  // namespace tessera

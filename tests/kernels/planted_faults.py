@@ -1209,18 +1209,20 @@ FAULTS = {
             "  if (i + kWidth <= count) {",
             "  if (i < count) {"),
     },
-    ("kernels/swiglu/cuda.cu", "kernels_swiglu"): {
-        "vectors at addresses that are not multiples of 16": (
-            "gpu::is_vectorizable(first, stride) && ",
-            ""),
+    ("kernels/cuda/sigmoid.h", "kernels_swiglu"): {
         "a gradient is overwritten before its last reader": (
             "  gate = d * up * derivative;\n"
             "  up = d * value;\n",
             "  up = d * value;\n"
             "  gate = d * up * derivative;\n"),
+    },
+    ("kernels/swiglu/cuda.cu", "kernels_swiglu"): {
+        "vectors at addresses that are not multiples of 16": (
+            "gpu::is_vectorizable(first, stride) && ",
+            ""),
         "gradients of weighed rows are those of rows that are not": (
-            "differentiate(g[i], u[i], gpu::rounded<T>(d[i] * weight));",
-            "differentiate(g[i], u[i], d[i]);"),
+            "differentiate_swiglu(g[i], u[i], gpu::rounded<T>(d[i] * weight));",
+            "differentiate_swiglu(g[i], u[i], d[i]);"),
         "a weight's gradient is summed from h before it is rounded": (
             "const float h = gpu::rounded<T>(gpu::swiglu(g[i], u[i]));",
             "const float h = gpu::swiglu(g[i], u[i]);"),
@@ -1239,10 +1241,7 @@ FAULTS = {
             "left().columns(step, group)",
             "left().columns(step)"),
     },
-    ("kernels/grouped_matmul/hopper/products.cu", "kernels_grouped_matmul"): {
-        "swiglu takes sums that are not rounded": (
-            "gpu::swiglu(gpu::rounded<U>(value), gpu::rounded<U>(up[i / 2][i % 2]))",
-            "gpu::swiglu(value, up[i / 2][i % 2])"),
+    ("kernels/grouped_matmul/hopper/consumer.h", "kernels_grouped_matmul"): {
         "grouped, Hopper: the next expert's rows count in a weight's gradient": (
             "kOfWeights && work.depth - depth < kStepDepth",
             "kOfWeights && work.depth - depth < 0"),
@@ -1259,14 +1258,72 @@ FAULTS = {
         "grouped, Hopper: a tile's sum begins with the last tile's": (
             "start_products(sum, rows.group, depth > 0);",
             "start_products(sum, rows.group, true);"),
+        "grouped, Hopper: a consumer hands over a gradient that is left alone": (
+            "    if (is_left_alone(problem, work)) return;\n",
+            ""),
+    },
+    ("kernels/grouped_matmul/hopper/epilogue.h", "kernels_grouped_matmul"): {
         "grouped, Hopper: rows behind the expert's last are stored": (
-            "work.columns - 8 * n, row < work.rows,",
-            "work.columns - 8 * n, row <= work.rows,"),
-        "grouped, Hopper: an expert without tokens keeps its old gradient": (
-            "      if (problem.accumulate) return;\n",
-            "      return;\n"),
+            "min(Staging::kRows, work.rows - Staging::kRows * group)",
+            "Staging::kRows"),
+        "grouped, Hopper: a row's last columns are followed by the next row's": (
+            "if (column >= work.columns) return;",
+            "if (column > work.columns) return;"),
+        "grouped, Hopper: the epilogue waits for rows of a consumer that has none": (
+            "        if (Staging::kRows * group >= work.rows) continue;\n",
+            ""),
+        "grouped, Hopper: both consumers' pieces are counted together": (
+            "staging.wait(group, places[group]++);",
+            "staging.wait(group, places[0]++);"),
+        "grouped, Hopper: a tile of results is released before it is read": (
+            "        store(work, group, piece * Staging::kPieceColumns);\n"
+            "        staging.release(group);\n",
+            "        staging.release(group);\n"
+            "        store(work, group, piece * Staging::kPieceColumns);\n"),
+        "swiglu of gate and gate": (
+            "staging.chunk(group, row, kChunks + chunk);",
+            "staging.chunk(group, row, chunk);"),
+    },
+    ("kernels/grouped_matmul/hopper/epilogue.h", "kernels_emulated_grouped_matmul"): {
+        "SwiGLU's gradient: the rows of a batch have the first one's gate": (
+            "gpu::Vector<S>::load_raw(gate_up + i * kStep * columns());",
+            "gpu::Vector<S>::load_raw(gate_up);"),
+        "SwiGLU's gradient: a batch goes on behind the expert's last row": (
+            "      if (row + i * kStep >= rows) break;\n"
+            "      gates[i]",
+            "      gates[i]"),
+        "SwiGLU's gradient: a row has the columns of its product": (
+            "return kResultsOf<kResult> * problem.N;",
+            "return problem.N;"),
+    },
+    ("kernels/linear/cuda.cpp", "kernels_emulated_grouped_matmul"): {
+        "SwiGLU's gradient takes the epilogue at any depth": (
+            "  if (!takes_swiglu_epilogue(matmul_options().swiglu, dy.size(1))) return false;\n",
+            ""),
+    },
+    ("kernels/grouped_matmul/hopper/staging.h", "kernels_grouped_matmul"): {
+        "grouped, Hopper: consumers do not wait until a tile of results is stored": (
+            "      gpu::wait(empty[group], place % 2 ^ 1);\n",
+            ""),
+        "grouped, Hopper: the second piece of sums is the first one again": (
+            "sum + piece * (kPieceColumns / 8)",
+            "sum"),
+        "grouped, Hopper: a fragment's lower rows are its upper ones": (
+            "fragment[i % 2 * 2], fragment[i % 2 * 2 + 1]",
+            "fragment[0], fragment[1]"),
+    },
+    ("kernels/grouped_matmul/hopper/staging.h", "kernels_emulated_traffic"): {
+        "grouped, Hopper: rows of results are not swizzled": (
+            "return row % 4 * 2 + row / 4 % 2;",
+            "return row * 0;"),
+        "grouped, Hopper: four neighbouring rows of sums share banks": (
+            "return row % 4 * 2 + row / 4 % 2;",
+            "return row % 8;"),
     },
     ("kernels/grouped_matmul/hopper/work.h", "kernels_grouped_matmul"): {
+        "grouped, Hopper: an expert without tokens keeps its old gradient": (
+            "return work.depth == 0 && p.accumulate;",
+            "return work.depth == 0 && p.of_weights;"),
         "a tile of gate and up moves on by all of its columns": (
             "static_cast<int>(tile) * (kColumns / kSectionsOf<kResult>)",
             "static_cast<int>(tile) * kColumns"),
@@ -1662,18 +1719,15 @@ FAULTS = {
             "    gpu::copy_async_wait<0>();\n",
             ""),
     },
-    ("kernels/grouped_matmul/hopper/store.h", "kernels_grouped_matmul"): {
-        "grouped, Hopper: lanes exchange words with one neighbour only": (
-            "distance < 4; distance *= 2",
-            "distance < 2; distance *= 2"),
-        "grouped, Hopper: a row's last columns are followed by the next row's": (
-            "inside = inside && 8 * lane < columns;",
-            "inside = inside && 8 * lane <= columns;"),
-    },
     ("runtime/emulation/device/shared_memory.cpp", "emulation_hopper"): {
         "a proxy fence shows the writes of all threads": (
             "  block.shared().show_writes_to_engines(block.thread().number);\n",
             "  for (unsigned i = 0; i < 1024; ++i) block.shared().show_writes_to_engines(i);\n"),
+    },
+    ("runtime/emulation/device/matrix_store.cpp", "emulation_matrix_store"): {
+        "stmatrix exchanges rows and columns of lanes": (
+            "stores[4 * i + j]->fragment[matrix]",
+            "stores[4 * j + i % 4]->fragment[matrix]"),
     },
     ("runtime/emulation/device/warpgroup.cpp", "emulation_wgmma"): {
         "the emulator takes columns of a wgmma's left operand for rows": (
@@ -1809,6 +1863,9 @@ FAULTS = {
             ""),
     },
     ("runtime/emulation/device/block.cpp", "emulation_hopper"): {
+        "one warp of a warpgroup may change its registers": (
+            "warps_[warp].registers != warps_[warp / 4 * 4].registers",
+            "warps_[warp].registers == 0"),
         "a thread that lets others go runs on": (
             "if (schedule_.threads != Order::shuffled) return;",
             "return;"),

@@ -86,6 +86,7 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
                                      "nf4_unpack",
                                      "linear_dweight_dbias",
                                      "linear_dx_gelu",
+                                     "linear_dx_swiglu",
                                      "grouped_matmul_8",
                                      "grouped_matmul_dx_8",
                                      "grouped_matmul_dweight_8",

@@ -87,9 +87,9 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
                  "a run that continues has the same bits."),
       choice_key("kernels.swiglu", kernels.swiglu,
                  "A gated feed-forward layer on a GPU of architecture 9.0, in 16 bits. `epilogue`: "
-                 "this project's product of gate and up applies SwiGLU before it stores. "
-                 "`separate`: cuBLASLt's product, then a SwiGLU kernel. `auto`: `separate` from "
-                 "4,096 channels on. Experts always use `epilogue`."),
+                 "this project's products apply SwiGLU, and its gradient, before they store. "
+                 "`separate`: cuBLASLt's products, then SwiGLU kernels. `auto`: `separate` from "
+                 "4,096 channels on. Experts always use `epilogue` forward."),
       whole_number_key(
           "kernels.head_chunk", kernels.head_chunk, 0, std::int64_t{1} << 20,
           "Tokens whose logits the head and its loss compute at a time; 0 = 1,024 on a CPU and "

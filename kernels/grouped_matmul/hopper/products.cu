@@ -1,29 +1,35 @@
 // Grouped products on Hopper's tensor cores (wgmma, sm_90a): 128 x 256 tiles of c, or 128 x 128.
 //
-// A thread block is a producer and two consumers, each a warpgroup. One thread of the producer starts
-// the copies, 64 depths at a time; a ring of stages takes them. Each consumer owns 64 rows of the tile:
+// A thread block is a producer, an epilogue and two consumers: a warp, three warps, and two warpgroups. One
+// thread of the producer starts the copies, 64 depths at a time; a ring of stages takes them. Each consumer
+// owns 64 rows of the tile. It leaves its results in shared memory (staging.h), and the epilogue stores them:
 //
-//   producer     a0 b0   a1 b1   a2 b2   a3 b3 | a4 b4 ...         waits for free stages
-//   consumer 0   [c += a0 b0] [c += a1 b1] ...          store      rows 0 to 63
-//   consumer 1   [c += a0 b0] [c += a1 b1] ...          store      rows 64 to 127
+//   producer     a0 b0   a1 b1   a2 b2 | a3 b3   a4 b4   a5 b5 | ...       waits for free stages
+//   consumer 0   [c += a0 b0] [c += a1 b1] [...] put [c = a3 b3] ...       rows 0 to 63
+//   consumer 1   [c += a0 b0] [c += a1 b1] [...] put [c = a3 b3] ...       rows 64 to 127
+//   epilogue                                         store                 both
 //
-// [...] are the tensor cores. While the consumers store, the producer is at the next tile's operands.
+// [...] are the tensor cores. So they pause for as long as it takes to empty the registers, and not for
+// the stores and what is computed before them.
 //
 // Tiles begin at an expert's first row and may run over its last. Rows of c are masked at the store.
 // Where rows are depths (the weights' gradient), the consumers overwrite those of the next expert with
 // zeros: 0 times NaN is NaN, so it is done in both operands. A sum over k is one chain, from the
 // first depth on in steps of 16: its bits depend neither on the tile nor on the other experts.
 //
-// Where c is gate and up, a consumer has both of a column in its registers, and stores silu(gate) * up
-// as well. A kernel of its own would read c again: 4 bytes for each element of the result in 16 bits.
+// Where c is gate and up, a tile has both of a column, and the epilogue stores silu(gate) * up as well. A
+// kernel of its own would read c again: 4 bytes for each element of the result in 16 bits. Where the product
+// is the gradient of that, the epilogue reads gate and up and stores their gradients. The product is not
+// stored.
 #include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/device_attributes.h"
-#include "kernels/cuda/sigmoid.h"
 #include "kernels/cuda/work_queue.h"
+#include "kernels/grouped_matmul/hopper/consumer.h"
+#include "kernels/grouped_matmul/hopper/epilogue.h"
 #include "kernels/grouped_matmul/hopper/launch.h"
-#include "kernels/grouped_matmul/hopper/store.h"
+#include "kernels/grouped_matmul/hopper/staging.h"
 #include "kernels/grouped_matmul/hopper/tiles.h"
 #include "kernels/grouped_matmul/hopper/work.h"
 #include "runtime/cuda/stream.h"
@@ -45,106 +51,25 @@ __device__ void produce(const List& list, const gpu::WorkQueue& queue,
   });
 }
 
-/// A consumer: 64 rows of each tile.
-template <Direction kDirection, int kColumns, Result kResult, typename T, typename U, typename Ring>
-struct Consumer {
-  static constexpr bool kOfWeights = kDirection == Direction::weights;
-  const Problem<T, U>& problem;
-  const Ring& ring;
-  unsigned tile = 0;
-  gpu::ConsumerRows rows;
+/// A thread block's shared memory: as many stages as there is room for next to the staging.
+template <Direction kDirection, int kColumns, Result kResult, typename T>
+struct Memory {
+  using Tiles = StepTiles<T, kDirection, kColumns, kResult>;
+  using Staging =
+      groups::Staging<std::conditional_t<kDirection == Direction::weights, float, T>, kColumns>;
+  static constexpr std::size_t kOthers = Staging::kBytes + gpu::NumberRing::kBytes;
+  static constexpr std::size_t kOfStage = Tiles::kBytes + 2 * sizeof(gpu::Barrier);
+  using Ring = gpu::TileRing<Tiles, int{(227 * 1024 - kOthers) / kOfStage}>;
+  static constexpr std::size_t kBytes = Ring::kBytes + kOthers;
+  Ring ring;
+  Staging staging;
+  gpu::NumberRing numbers{.readers = gpu::kConsumerThreads + gpu::kEpilogueThreads};
 
-  /// Not a member: registers of a whole tile are not kept from one to the next.
-  using Sums = float[kColumns / 8][4];
-
-  /// Waits for a step's tiles, and hides the rows of other experts among the depths.
-  __device__ auto wait(const Work<U>& work, int depth) const {
-    const auto tiles = ring.wait(tile);
-    if (kOfWeights && work.depth - depth < kStepDepth) {
-      gpu::clear_rows(work.depth - depth, tiles.left(), tiles.right());
-    }
-    return tiles;
-  }
-
-  /// One group of products is in flight while the next one's tiles are waited for.
-  __device__ void add_up(Sums& sum, const Work<U>& work) {
-    for (int depth = 0; depth < work.depth; depth += kStepDepth, ++tile) {
-      wait(work, depth).start_products(sum, rows.group, depth > 0);
-      if (depth == 0) continue;
-      gpu::wait_products<1>();
-      ring.release(tile - 1);
-    }
-    gpu::wait_products<0>(sum);
-    ring.release(tile - 1);
-  }
-  /// A consumer whose rows are all behind the expert's last.
-  __device__ void pass_by(const Work<U>& work) {
-    for (int depth = 0; depth < work.depth; depth += kStepDepth, ++tile) {
-      wait(work, depth);
-      ring.release(tile);
-    }
-  }
-
-  __device__ void store(const Sums& sum, const Work<U>& work) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = rows.warp_of_block() + 8 * half + static_cast<int>(threadIdx.x % 32 / 4);
-#pragma unroll
-      for (int n = 0; n < kColumns / 8 / kSectionsOf<kResult>; n += 4) {
-        if (8 * n >= work.columns) break;
-        kResult == Result::gated ? store_gated(sum, work, row, half, n)
-                                 : store_product(sum, work, row, half, n);
-      }
-    }
-  }
-  /// Four pieces of a lane's sums in one row, from piece n on.
-  __device__ static void take(float (&values)[4][2], const Sums& sum, int half, int n) {
-#pragma unroll
-    for (int piece = 0; piece < 4; ++piece) {
-      values[piece][0] = sum[n + piece][2 * half];
-      values[piece][1] = sum[n + piece][2 * half + 1];
-    }
-  }
-  /// Stores them, or adds them to what is there. `to` is the row's first element in the tile.
-  __device__ void store_pieces(U* to, const Work<U>& work, int row, int n,
-                               const float (&values)[4][2]) const {
-    store_columns(to + 8 * n, work.columns - 8 * n, row < work.rows, values,
-                  kOfWeights && problem.accumulate);
-  }
-  __device__ void store_product(const Sums& sum, const Work<U>& work, int row, int half,
-                                int n) const {
-    float values[4][2];
-    take(values, sum, half, n);
-    store_pieces(work.c + row * problem.N, work, row, n, values);
-  }
-  /// SwiGLU takes gate and up as they are stored, so that its bits are those of a kernel of its own.
-  __device__ void store_gated(const Sums& sum, const Work<U>& work, int row, int half,
-                              int n) const {
-    U* const gates = work.c + row * problem.N;
-    float gate[4][2], up[4][2];
-    take(gate, sum, half, n);
-    take(up, sum, half, kColumns / 16 + n);
-    store_pieces(gates, work, row, n, gate);
-    store_pieces(gates + work.section, work, row, n, up);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      float& value = gate[i / 2][i % 2];
-      value = gpu::swiglu(gpu::rounded<U>(value), gpu::rounded<U>(up[i / 2][i % 2]));
-    }
-    store_pieces(work.gated + row * std::int64_t{work.section}, work, row, n, gate);
-  }
-
-  __device__ void visit(const Work<U>& work) {
-    if (rows.first() >= work.rows) return pass_by(work);
-    Sums sum;
-    if (work.depth > 0) {
-      add_up(sum, work);
-    } else {
-      if (problem.accumulate) return;
-#pragma unroll
-      for (auto& piece : sum) piece[0] = piece[1] = piece[2] = piece[3] = 0.0f;
-    }
-    store(sum, work);
+  __device__ Memory() {
+    gpu::TileMemory shared;
+    ring.take_tiles(shared);
+    staging.take_rooms(shared);
+    gpu::begin_rings(shared, ring, staging, numbers);
   }
 };
 
@@ -153,21 +78,24 @@ __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     grouped_hopper_kernel(const Problem<T, U> problem, const __grid_constant__ TensorMaps maps,
                           unsigned* draws) {
   if constexpr (gpu::kHasHopper) {
-    using Ring = groups::Ring<StepTiles<T, kDirection, kColumns, kResult>>;
-    gpu::TileMemory shared;
-    Ring ring;
-    gpu::NumberRing numbers;
-    ring.take_tiles(shared);
-    gpu::begin_rings(shared, ring, numbers);
+    using Memory = groups::Memory<kDirection, kColumns, kResult, T>;
+    const Memory memory;
     const WorkList<kDirection, kColumns, kResult, T, U> list{problem};
     const gpu::WorkQueue queue{list.count(), draws};
-    gpu::run_warp_roles(
-        [&] { produce(list, queue, numbers, maps, ring); },
-        [&] {
-          Consumer<kDirection, kColumns, kResult, T, U, Ring> consumer{problem, ring};
-          queue.consume(numbers,
-                        [&](unsigned number, unsigned) { consumer.visit(list.find(number)); });
-        });
+    const auto visit_all = [&](auto role) {
+      queue.consume(memory.numbers,
+                    [&](unsigned number, unsigned) { role.visit(list.find(number)); });
+    };
+    using Consumer = groups::Consumer<kDirection, kColumns, Problem<T, U>, typename Memory::Ring,
+                                      typename Memory::Staging>;
+    using Epilogue = groups::Epilogue<kResult, Problem<T, U>, typename Memory::Staging>;
+    gpu::run_warp_roles([&] { produce(list, queue, memory.numbers, maps, memory.ring); },
+                        [&] {
+                          visit_all(Consumer{problem, memory.ring, memory.staging});
+                        },
+                        [&] {
+                          visit_all(Epilogue{problem, memory.staging});
+                        });
   }
 }
 
@@ -189,7 +117,8 @@ gpu::TensorMap map_of(const T* data, std::int64_t matrices, std::int64_t rows, s
 
 template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
 void launch(const Problem<T, U>& p) {
-  using Tiles = StepTiles<T, kDirection, kColumns, kResult>;
+  using Memory = groups::Memory<kDirection, kColumns, kResult, T>;
+  using Tiles = typename Memory::Tiles;
   constexpr bool kOfWeights = kDirection == Direction::weights;
   const std::int64_t K = p.K, N = p.N;
   const TensorMaps maps{map_of(p.a, 1, p.P, kOfWeights ? p.M : K, Tiles::kLeftRows),
@@ -198,8 +127,7 @@ void launch(const Problem<T, U>& p) {
                                              : map_of(p.b, p.matrices, K, N, Tiles::kRightRows)};
   gpu::launch(grouped_hopper_kernel<kDirection, kColumns, kResult, T, U>,
               dim3(static_cast<unsigned>(gpu::multiprocessors())), dim3(gpu::kRoleThreads),
-              Ring<Tiles>::kBytes + gpu::NumberRing::kBytes, gpu::stream(), p, maps,
-              tickets(current_stream()));
+              Memory::kBytes, gpu::stream(), p, maps, tickets(current_stream()));
 }
 
 /// A wide tile reads less per product. Narrow ones are taken where wide ones would be half empty, and
@@ -233,6 +161,7 @@ template <typename T, typename U>
 void multiply_on_hopper(const Problem<T, U>& p) {
   if (p.of_weights) return launch<Direction::weights, Result::product>(p);
   if constexpr (std::is_same_v<T, U>) {
+    if (p.gate_up != nullptr) return launch_rows<Result::gated_gradient>(p);
     p.gated != nullptr ? launch_rows<Result::gated>(p) : launch_rows<Result::product>(p);
   }
 }

@@ -5,8 +5,8 @@
 //   rows_transposed   128 rows x 64 depths     128 or 256 columns x 64 depths
 //   weights           64 depths x 128 rows     64 depths x 128 or 256 columns
 //
-// Where columns are gate and up, half of a tile's are gate's and half are the same ones of up. A lane
-// then has both in its registers:
+// Where columns are gate and up, half of a tile's are gate's and half are the same ones of up. The
+// epilogue then has both:
 //
 //   columns of b     0 ... F - 1      F ... 2 F - 1
 //                      [gate]            [up]          two copies, side by side in shared memory
@@ -78,9 +78,5 @@ struct StepTiles {
     gpu::commit_products();
   }
 };
-
-/// As many stages as a block's shared memory has room for.
-template <typename Tiles>
-using Ring = gpu::TileRing<Tiles, 227 * 1024 / (Tiles::kBytes + 16)>;
 
 }  // namespace tessera::cuda::groups

@@ -23,12 +23,16 @@ enum class Direction {
   weights           // c_e (+)= a^T b: the rows of both are depths
 };
 
-/// The kernel stores c, or c and silu(gate) * up; the columns of c are gate and up then.
-enum class Result { product, gated };
+/// The kernel stores c, or c and silu(gate) * up; the columns of c are gate and up then. With gated_gradient
+/// the product is the gradient of silu(gate) * up, and c has those of gate and up.
+enum class Result { product, gated, gated_gradient };
 
 /// Columns of c come in so many sections of equal width. A tile has the same columns of each.
 template <Result kResult>
 inline constexpr int kSectionsOf = kResult == Result::gated ? 2 : 1;
+/// Columns of c for each column of the product.
+template <Result kResult>
+inline constexpr int kResultsOf = kResult == Result::gated_gradient ? 2 : 1;
 
 /// A tile of c.
 template <typename U>
@@ -40,6 +44,12 @@ struct Work {
   int depth;            // of the sums
   gpu::TilePlace a, b;  // the first tiles of the operands
 };
+
+/// An expert without rows has no gradient to add.
+template <typename Problem, typename U>
+__device__ bool is_left_alone(const Problem& p, const Work<U>& work) {
+  return work.depth == 0 && p.accumulate;
+}
 
 /// All tiles of c. The whole warp calls the public functions.
 template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
@@ -102,7 +112,7 @@ struct WorkList {
     constexpr bool kTransposed = kDirection == Direction::rows_transposed;
     const int column = static_cast<int>(tile) * (kColumns / kSectionsOf<kResult>);
     const auto section = static_cast<int>(p.N) / kSectionsOf<kResult>;
-    return {p.c + row * p.N + column,
+    return {p.c + row * (kResultsOf<kResult> * p.N) + column,
             kResult == Result::gated ? p.gated + row * std::int64_t{section} + column : nullptr,
             end - row,
             section - column,

@@ -184,6 +184,9 @@ std::string Block::left_over() const {
     if (warps_[warp].products.sequence() != warps_[warp / 4 * 4].products.sequence()) {
       return "the warps of a warpgroup issued different wgmma";
     }
+    if (warps_[warp].registers != warps_[warp / 4 * 4].registers) {
+      return "the warps of a warpgroup have different registers: setmaxnreg is for all four";
+    }
   }
   return barriers_.left_over();
 }

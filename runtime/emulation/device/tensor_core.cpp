@@ -1,10 +1,11 @@
 #include "runtime/emulation/device/tensor_core.h"
 
-#include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "runtime/emulation/device/arithmetic.h"
 #include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/matrix_rows.h"
 
 namespace tessera::emulation {
 namespace {
@@ -19,30 +20,12 @@ struct Load {
   }
 };
 
-// A turn reads one row of 16 bytes from each group of 4 of the 32 banks. Rows at the same address
-// are read once.
-unsigned turns_to_read(const Load* const* rows) {
-  unsigned turns = 1;
-  const auto address = [&](int i) { return reinterpret_cast<std::uintptr_t>(rows[i]->address); };
-  for (int i = 0; i < 8; ++i) {
-    unsigned turn = 1;
-    for (int j = 0; j < i; ++j) {
-      const bool first = std::none_of(rows, rows + j, [&](const Load* row) {
-        return reinterpret_cast<std::uintptr_t>(row->address) == address(j);
-      });
-      if (first && address(j) != address(i) && address(j) / 16 % 8 == address(i) / 16 % 8) ++turn;
-    }
-    turns = std::max(turns, turn);
-  }
-  return turns;
-}
-
 template <bool transposed>
 void load(void* const* lanes) {
   const auto* const* rows = reinterpret_cast<const Load* const*>(lanes);
   for (int matrix = 0; matrix < 4; ++matrix, rows += 8) {
     ++block.statistics.matrix_loads;
-    block.statistics.bank_conflicts += turns_to_read(rows) - 1;
+    block.statistics.bank_conflicts += turns_of(rows) - 1;
     for (int lane = 0; lane < 32; ++lane) {
       const int i = lane / 4, j = lane % 4 * 2;
       const unsigned low = transposed ? rows[j]->element(i) : rows[i]->element(j);
@@ -119,13 +102,17 @@ constexpr unsigned kFullWarp = ~0u;
 
 }  // namespace
 
-void check_matrix_row(const void* row, const Site& site) {
+void check_matrix_row(const char* kind, const void* row, const Site& site) {
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
-    block.fail("ldmatrix of a row not aligned to 16 bytes", site);
+    block.fail(std::string(kind) + " of a row not aligned to 16 bytes", site);
   }
   if (!block.shared().contains(row, 16)) {
-    block.fail("ldmatrix of a row that is not in shared memory", site);
+    block.fail(std::string(kind) + " of a row that is not in shared memory", site);
   }
+}
+
+void check_matrix_row(const void* row, const Site& site) {
+  check_matrix_row("ldmatrix", row, site);
 }
 
 void load_matrices(unsigned (&fragment)[4], const std::uint64_t (&row)[2], const void* address,

@@ -47,6 +47,38 @@ void add_gated_layer(CaseList& list) {
       });
 }
 
+/// The second layer's backward pass through its product and SwiGLU before it, against one after the other.
+void add_gradient_of_gated_layer(CaseList& list) {
+  const std::int64_t N = list.rows, C = list.model.width, F = list.model.mlp_width;
+  struct Operands {
+    Tensor dgate_up, dx, dy, weight, gate_up;
+  };
+  const auto make = [=, dtype = list.dtype] {
+    return Operands{.dgate_up = Tensor::empty({N, 2 * F}, dtype),
+                    .dx = Tensor::empty({N, F}, dtype),
+                    .dy = noise({N, C}, dtype),
+                    .weight = noise({C, F}, dtype),
+                    .gate_up = noise({N, 2 * F}, dtype)};
+  };
+  const MatmulShape product = {.m = N, .n = F, .k = C};
+  list.compute_bound(
+      "linear_dx_swiglu", fmt::format("{} x {} x {}", N, F, C),
+      list.bytes(N, C) + list.bytes(F, C) + list.bytes(N, 4 * F), 1.0, {product},
+      [=] {
+        return [t = make()] {
+          swiglu_linear_backward_input(t.dgate_up, t.dx, t.dy, t.weight, Transpose::yes, t.gate_up);
+        };
+      },
+      Baseline::apart,
+      [=] {
+        return [t = make()] {
+          matmul(t.dx, t.dy, t.weight);
+          swiglu_backward(first_half(t.dgate_up), second_half(t.dgate_up), t.dx,
+                          first_half(t.gate_up), second_half(t.gate_up));
+        };
+      });
+}
+
 /// The first layer's weight from its packed rows.
 void add_unpacking(CaseList& list) {
   const std::int64_t C = list.model.width, F = list.model.mlp_width;
@@ -114,6 +146,7 @@ void add_linear_cases(CaseList& list) {
       linear_backward_input(dpre, dy, weight, Transpose::yes, pre);
     };
   });
+  add_gradient_of_gated_layer(list);
 }
 
 }  // namespace tessera

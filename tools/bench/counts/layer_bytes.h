@@ -17,13 +17,13 @@ struct LayerBytes {
 ///   RoPE, in place                  4N(H + K)D          0
 ///   norms of q and k, with it       4N(H + K)           6N(H + K)D + 4N(H + K)
 ///   attention                       4N(H + K)D + 4NH    8N(H + K)D + 4NH
-///   SwiGLU                          0                   10NF
+///   SwiGLU of experts               0                   10NF
 ///
 /// Each operation reads its inputs and writes its results once. The products that end a branch add
 /// the residual. Backward, a norm also reads the residual's gradient. The norms of q and k (Qwen3) are
-/// part of RoPE's pass: forward they add a statistic for each head. GPT-2 has no RoPE. GELU, biases and
-/// SwiGLU can be part of the products, and dq and dk can be rotated back before they are stored: 0.
-/// Attention's backward pass reads q, k, v, o, do and a statistic and writes dq, dk and dv. With
+/// part of RoPE's pass: forward they add a statistic for each head. GPT-2 has no RoPE. GELU, biases and a
+/// dense layer's SwiGLU can be part of the products, and dq and dk can be rotated back before they are
+/// stored: 0. Attention's backward pass reads q, k, v, o, do and a statistic and writes dq, dk and dv. With
 /// experts F is that of a token's k experts together. Moving a token's row to them reads it once and
 /// writes it k times, and moving it back does the reverse: together 4NC(k + 1), forward and backward.
 LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens);

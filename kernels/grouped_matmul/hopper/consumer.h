@@ -1,0 +1,68 @@
+// A consumer of the products on Hopper: it sums 64 rows of each tile on the tensor cores (sm_90a).
+#pragma once
+
+#include "kernels/grouped_matmul/hopper/staging.h"
+#include "kernels/grouped_matmul/hopper/tiles.h"
+#include "kernels/grouped_matmul/hopper/work.h"
+
+namespace tessera::cuda::groups {
+
+template <Direction kDirection, int kColumns, typename Problem, typename Ring, typename Staging>
+struct Consumer {
+  static constexpr bool kOfWeights = kDirection == Direction::weights;
+  const Problem& problem;
+  const Ring& ring;
+  const Staging& staging;
+  unsigned tile = 0, place = 0;  // in the ring, and in the staging
+  gpu::ConsumerRows rows;
+
+  /// Not a member: registers of a whole tile are not kept from one to the next.
+  using Sums = float[kColumns / 8][4];
+
+  /// Waits for a step's tiles, and hides the rows of other experts among the depths.
+  template <typename Work>
+  __device__ auto wait(const Work& work, int depth) const {
+    const auto tiles = ring.wait(tile);
+    if (kOfWeights && work.depth - depth < kStepDepth) {
+      gpu::clear_rows(work.depth - depth, tiles.left(), tiles.right());
+    }
+    return tiles;
+  }
+
+  /// One group of products is in flight while the next one's tiles are waited for.
+  template <typename Work>
+  __device__ void add_up(Sums& sum, const Work& work) {
+    for (int depth = 0; depth < work.depth; depth += kStepDepth, ++tile) {
+      wait(work, depth).start_products(sum, rows.group, depth > 0);
+      if (depth == 0) continue;
+      gpu::wait_products<1>();
+      ring.release(tile - 1);
+    }
+    gpu::wait_products<0>(sum);
+    ring.release(tile - 1);
+  }
+  /// A consumer whose rows are all behind the expert's last.
+  template <typename Work>
+  __device__ void pass_by(const Work& work) {
+    for (int depth = 0; depth < work.depth; depth += kStepDepth, ++tile) {
+      wait(work, depth);
+      ring.release(tile);
+    }
+  }
+
+  template <typename Work>
+  __device__ void visit(const Work& work) {
+    if (rows.first() >= work.rows) return pass_by(work);
+    if (is_left_alone(problem, work)) return;
+    Sums sum;
+    if (work.depth > 0) {
+      add_up(sum, work);
+    } else {
+#pragma unroll
+      for (auto& piece : sum) piece[0] = piece[1] = piece[2] = piece[3] = 0.0f;
+    }
+    staging.put(rows.group, place, sum);
+  }
+};
+
+}  // namespace tessera::cuda::groups
