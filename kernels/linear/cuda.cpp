@@ -73,21 +73,4 @@ bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
   return try_gemm(product, {.a = dy.raw(), .b = weight.raw(), .c = dx.raw(), .aux = pre.raw()});
 }
 
-bool linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
-                            Transpose transpose_weight) {
-  const bool as_stored = transpose_weight == Transpose::no;
-  const Gemm product{.M = dweight.size(0),
-                     .N = dweight.size(1),
-                     .K = x.size(0),
-                     .transpose_a = true,
-                     .in = x.dtype(),
-                     .out = dweight.dtype(),
-                     .epilogue = as_stored ? Epilogue::column_sums_of_b : Epilogue::row_sums_of_a};
-  if (is_empty(product)) return false;
-  return try_gemm(product, {.a = as_stored ? x.raw() : dy.raw(),
-                            .b = as_stored ? dy.raw() : x.raw(),
-                            .c = dweight.raw(),
-                            .bias = dbias.raw()});
-}
-
 }  // namespace tessera::cuda
