@@ -1223,7 +1223,7 @@ FAULTS = {
     ("autograd/operations/linear.cpp", "autograd_gradient_total"): {
         "a bias takes the total of a gradient that was rounded to 8 bits": (
             "return factor.raw() == dy.raw() ? sum : Tensor();",
-            "return factor.defined() ? sum : Tensor();"),
+            "return dy.defined() && factor.defined() ? sum : Tensor();"),
     },
     ("autograd/operations/linear_gradients.cpp", "autograd_gradient_total"): {
         "a total overwrites the gradient of the pass before": (
