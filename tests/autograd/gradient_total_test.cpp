@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "autograd/checkpoint.h"
 #include "autograd/fp8.h"
 #include "autograd/operations.h"
 #include "kernels/bias/op.h"
@@ -19,9 +20,12 @@ using test::OwnedParameter;
 
 constexpr std::int64_t kRows = 70, kWidth = 64;
 
-/// x itself, or behind a node that sums of rows do not pass.
-Variable linked(const Variable& x, bool passes_totals) {
-  if (passes_totals) return x;
+/// Together: norms leave sums of rows for biases. Recomputed: the last layer of the block gets none. Apart: no
+/// layer does.
+enum class Way { together, recomputed, apart };
+
+Variable linked(const Variable& x, Way way) {
+  if (way != Way::apart) return x;
   return differentiable(x.data(), {x}, false, [](Tensor dy) -> Gradients { return {dy}; });
 }
 
@@ -32,7 +36,7 @@ struct Block {
   std::deque<OwnedParameter> parameters = {};
 
   /// The gradients of the input and of all parameters after two passes.
-  std::vector<Tensor> gradients(bool passes_totals) {
+  std::vector<Tensor> gradients(Way way) {
     const Parameter c_proj = add("c_proj", {kWidth, kWidth}), c_bias = add("c_bias", {kWidth});
     const Parameter ln_2 = add("ln_2", {kWidth}), ln_2_bias = add("ln_2_bias", {kWidth});
     const Parameter fc = add("fc", {kWidth, 96}), fc_bias = add("fc_bias", {96});
@@ -45,10 +49,13 @@ struct Block {
       std::optional<Fp8Scope> scope;
       if (fp8) scope.emplace(rounding);
       const Variable x = Variable::leaf(normal_tensor({kRows, kWidth}, dtype, name));
-      const Variable middle = linear(x, c_proj, c_bias, kLayout, x);
-      const Variable normed = layer_norm(linked(middle, passes_totals), ln_2, ln_2_bias, 1e-5f);
-      const Variable y = gelu_mlp(normed, fc, fc_bias, proj, proj_bias, kLayout, middle);
-      backward(layer_norm(linked(y, passes_totals), ln_f, ln_f_bias, 1e-5f),
+      const auto block = [=](const Variable& stream) {
+        const Variable middle = linear(stream, c_proj, c_bias, kLayout, stream);
+        const Variable normed = layer_norm(linked(middle, way), ln_2, ln_2_bias, 1e-5f);
+        return gelu_mlp(normed, fc, fc_bias, proj, proj_bias, kLayout, middle);
+      };
+      const Variable y = way == Way::recomputed ? checkpoint(block, x) : block(x);
+      backward(layer_norm(linked(y, way), ln_f, ln_f_bias, 1e-5f),
                normal_tensor({kRows, kWidth}, dtype, "dy"));
       results.push_back(x.gradient());
       rounding.end_step();  // the second pass rounds dy
@@ -73,11 +80,14 @@ TEST_CASE("gradient totals: a bias's gradient from a norm has the bits of a pass
   const test::Rank rank;
   for (Block block : {Block{DType::f32, DType::f32}, Block{DType::bf16, DType::f32},
                       Block{DType::bf16, DType::bf16}, Block{DType::bf16, DType::f32, true}}) {
-    const auto apart = block.gradients(false), together = block.gradients(true);
+    const auto apart = block.gradients(Way::apart);
+    const auto together = block.gradients(Way::together);
+    const auto recomputed = block.gradients(Way::recomputed);
     for (std::size_t i = 0; i < apart.size(); ++i) {
       INFO(name_of(block.dtype) << ", " << name_of(block.gradient_dtype) << ", fp8 " << block.fp8
                                 << ", result " << i);
       CHECK(test::same_bits(together[i], apart[i]));
+      CHECK(test::same_bits(recomputed[i], apart[i]));
     }
   }
 }

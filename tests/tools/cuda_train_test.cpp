@@ -148,25 +148,6 @@ TEST_CASE("sharding does not change a bit of a run on GPUs") {
   }
 }
 
-// A recomputed block's last layer sums the rows of its gradient itself; otherwise the norm behind it does.
-TEST_CASE("recomputation does not change a bit of a run on a GPU, nor does a graph") {
-  const TemporaryDirectory folder;
-  Config config = short_run(folder, "cuda:0");
-  config.train.steps = 4;
-  config.train.micro_batches = 2;
-  config.runtime.compute_dtype = {DType::bf16};
-  train(config);
-  const std::string expected = model_bytes(config.train.dir);
-  config.sharding.activation_checkpointing = {.first = 0, .every = 1};
-  for (const bool graph : {false, true}) {
-    CAPTURE(graph);
-    config.runtime.graph = graph;
-    config.train.dir = folder / (graph ? "graph" : "recomputed");
-    train(config);
-    CHECK(model_bytes(config.train.dir) == expected);
-  }
-}
-
 TEST_CASE("training goes on, and text is written, on the other device than before") {
   const TemporaryDirectory folder;
   Config config = short_run(folder, "cuda:0");
