@@ -115,7 +115,7 @@ TEST_CASE("norms: the same bits wherever tensors lie") {
 TEST_CASE("layer norm: the sum of dx's rows has the bits of a bias's gradient") {
   const Rank rank;
   for (const auto& [dtype, bound] : kPrecisions) {
-    // Of 2,200 rows chunks have more than the fewest.
+    // With 2,200 rows chunks have more than the fewest.
     for (const Shape& shape : {Shape{0, 7}, Shape{1, 2}, Shape{301, 70}, Shape{2200, 264},
                                Shape{90, 768}, Shape{40, 1537}, Shape{20, 8200}}) {
       INFO(name_of(dtype) << " " << to_string(shape));
