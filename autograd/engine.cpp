@@ -79,11 +79,21 @@ Tensor Edge::take() const {
   return leaf_gradient != nullptr ? std::exchange(*leaf_gradient, {}) : Tensor();
 }
 
-Node::Node(std::vector<Edge> inputs, BackwardFunction function)
+Node::Node(std::vector<Edge> inputs, BackwardFunction function, GradientTotal total)
     : sequence_(next_sequence_++),
       scope_(current_scope_),
       inputs_(std::move(inputs)),
-      function_(std::move(function)) {}
+      function_(std::move(function)),
+      total_(std::move(total)) {}
+
+void Node::empty_total() const {
+  if (total_ != nullptr) *total_ = {};
+}
+
+Tensor Node::take() {
+  empty_total();
+  return std::exchange(gradient_, {});
+}
 
 void add_gradient(Tensor& sum, Tensor contribution) {
   if (!sum.defined()) {
@@ -103,6 +113,7 @@ void add_gradient(Tensor& sum, Tensor contribution) {
 
 bool Node::receive(Tensor contribution) {
   check(!done_, "this graph has run backward before: a graph can run backward once");
+  if (gradient_.defined()) empty_total();
   add_gradient(gradient_, std::move(contribution));
   return !std::exchange(reached_, true);
 }

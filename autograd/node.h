@@ -25,7 +25,7 @@ struct Edge {
 /// One recorded operation.
 class Node {
  public:
-  Node(std::vector<Edge> inputs, BackwardFunction function);
+  Node(std::vector<Edge> inputs, BackwardFunction function, GradientTotal total);
 
   std::uint64_t sequence() const { return sequence_; }
   const std::shared_ptr<BackwardScope>& scope() const { return scope_; }
@@ -33,16 +33,20 @@ class Node {
   /// Adds a consumer's contribution; true if it is the first.
   bool receive(Tensor contribution);
   /// Takes out the gradient received so far; the caller must send another in its place.
-  Tensor take() { return std::exchange(gradient_, {}); }
+  Tensor take();
+  const GradientTotal& total() const { return total_; }
   /// Consumes the received gradient, sends contributions along the edges and frees everything.
   /// Calls `reached(node)` for each node that got its first contribution.
   void run(const std::function<void(std::shared_ptr<Node>)>& reached);
 
  private:
+  void empty_total() const;
+
   std::uint64_t sequence_;
   std::shared_ptr<BackwardScope> scope_;
   std::vector<Edge> inputs_;
   BackwardFunction function_;
+  GradientTotal total_;  // of gradient_
   Tensor gradient_;
   bool reached_ = false;
   bool done_ = false;

@@ -46,7 +46,7 @@ const Tensor& Variable::gradient() const {
 }
 
 Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool uses_parameters,
-                        BackwardFunction backward) {
+                        BackwardFunction backward, GradientTotal total) {
   Variable variable(std::move(result));
   trainable_seen_ |= uses_parameters;
   const bool any_input = std::any_of(inputs.begin(), inputs.end(),
@@ -55,17 +55,24 @@ Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool
   std::vector<Edge> edges;
   edges.reserve(inputs.size());
   for (const Variable& input : inputs) edges.push_back(Edge::to(input));
-  variable.state_->producer.node = std::make_shared<Node>(std::move(edges), std::move(backward));
+  variable.state_->producer.node =
+      std::make_shared<Node>(std::move(edges), std::move(backward), std::move(total));
   return variable;
 }
 
+GradientTotal total_of_gradient(const Variable& variable) {
+  const Edge edge = Edge::to(variable);
+  return edge.node == nullptr ? nullptr : edge.node->total();
+}
+
 Variable adding_differentiable(Tensor result, const Variable& input, bool uses_parameters,
-                               AddingBackward backward) {
+                               AddingBackward backward, GradientTotal total) {
   return differentiable(
       std::move(result), {input}, uses_parameters,
       [edge = Edge::to(input), backward = std::move(backward)](Tensor dy) -> Gradients {
         return {backward(std::move(dy), edge.take())};
-      });
+      },
+      std::move(total));
 }
 
 bool is_sole_owner(const Tensor& tensor) {

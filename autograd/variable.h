@@ -17,6 +17,11 @@ namespace tessera {
 
 class Node;
 
+/// The place for the sum of a gradient's rows [C], next to the gradient. A bias needs this sum. The operation
+/// that computes the gradient may have it without another pass, and leaves it here. If anything else is added
+/// to the gradient, the engine empties the place. Null where no sum is wanted.
+using GradientTotal = std::shared_ptr<Tensor>;
+
 class Variable {
  public:
   Variable() = default;
@@ -41,7 +46,7 @@ class Variable {
  private:
   friend struct Edge;
   friend Variable differentiable(Tensor, const std::vector<Variable>&, bool,
-                                 std::function<std::vector<Tensor>(Tensor)>);
+                                 std::function<std::vector<Tensor>(Tensor)>, GradientTotal);
   friend void backward(const Variable&, Tensor);
   struct State;
   std::shared_ptr<State> state_;
@@ -58,8 +63,12 @@ using BackwardFunction = std::function<Gradients(Tensor dy)>;
 /// Makes `result` a variable that depends on `inputs` and, if `uses_parameters`, on trainable
 /// Parameters. Where no gradient is wanted (all inputs constant and no parameters, or inside
 /// NoGradient), the result is a constant and `backward` is destroyed at once, with its captures.
+/// `total` is for the result's gradient.
 Variable differentiable(Tensor result, const std::vector<Variable>& inputs, bool uses_parameters,
-                        BackwardFunction backward);
+                        BackwardFunction backward, GradientTotal total = nullptr);
+
+/// That of a variable's gradient.
+GradientTotal total_of_gradient(const Variable& variable);
 
 /// From `dy`, the gradient of the result, and `received`, the input's gradient so far from its other
 /// uses (undefined without any), to the sum of `received` and the gradient through the result.
@@ -68,7 +77,7 @@ using AddingBackward = std::function<Tensor(Tensor dy, Tensor received)>;
 /// `differentiable` for one input. `backward` adds up the input's gradients itself. If the input is used
 /// again after the result was made, as the residual stream is, this saves a pass over both.
 Variable adding_differentiable(Tensor result, const Variable& input, bool uses_parameters,
-                               AddingBackward backward);
+                               AddingBackward backward, GradientTotal total = nullptr);
 
 /// Is this handle the only one on its storage?
 bool is_sole_owner(const Tensor& tensor);

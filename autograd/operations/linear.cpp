@@ -126,6 +126,13 @@ Tensor gradients_of_rows(GatheredRows& dy, const JoinedParameters& weight, Trans
   return dx;
 }
 
+/// The sum of dy's rows that came with dy, if there is one and `factor` is dy itself, not rounded.
+Tensor take_total(const GradientTotal& total, const Tensor& dy, const Tensor& factor) {
+  if (total == nullptr) return {};
+  const Tensor sum = std::exchange(*total, {});
+  return factor.raw() == dy.raw() ? sum : Tensor();
+}
+
 /// Returns input(), the gradient of an input, and runs weights(), which adds to those of weights. Rows that travel by
 /// rank leave and arrive while weights() computes. Else it comes first, because it frees memory.
 template <typename Input, typename Weights>
@@ -168,10 +175,11 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
   const bool fc_trainable = layers.fc_weight.trainable() || layers.fc_bias.trainable();
   const bool proj_trainable = layers.proj_weight.trainable() || layers.proj_bias.trainable();
   const bool needs_dx = x.requires_gradient(), needs_dpre = needs_dx || fc_trainable;
+  const GradientTotal total = total_for_bias(layers.proj_bias, y);
   return differentiable(
       y.reshape(shape), {x, residual}, fc_trainable || proj_trainable,
-      [layers, axis, needs_dx, needs_dpre, adds_residual = residual.defined(), x_shape = x.shape(),
-       saved_rows = layers.fc_weight.trainable() ? own : Tensor(),
+      [layers, axis, total, needs_dx, needs_dpre, adds_residual = residual.defined(),
+       x_shape = x.shape(), saved_rows = layers.fc_weight.trainable() ? own : Tensor(),
        saved_pre = needs_dpre ? pre : Tensor(),
        saved_hidden =
            layers.proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
@@ -181,9 +189,10 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
         };
         std::optional<GatheredRows> dy_rows(std::in_place, axis, own_dy()), early;
         if (travel_by_rank(axis)) early.emplace(axis, std::exchange(saved_rows, {}));
+        const Tensor dy_total = take_total(total, dy, dy_rows->rows());
         const auto of_proj = [&] {
           accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden, dy_rows->whole(),
-                               transpose);
+                               transpose, dy_total);
         };
         if (!needs_dpre) {
           of_proj();
@@ -208,7 +217,8 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
         const Tensor dx =
             product_of_outputs(axis, dpre_rows, layers.fc_weight, transpose, {}, of_fc);
         return {dx.reshape(x_shape), dy};
-      });
+      },
+      total);
 }
 
 /// The shape of a linear layer's result [rows, outputs]. All rows of a pass are [B, T, outputs].
@@ -241,12 +251,14 @@ Variable plain_linear(const Variable& x, const JoinedParameters& weight,
 
   // Only the weight's gradient needs the input: with a frozen weight it is not kept.
   const Tensor saved = weight.trainable() ? own : Tensor();
+  const GradientTotal total = total_for_bias(bias, y);
   const auto input_gradient = [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](
                                   const Tensor& dy, const Tensor& received) {
     GatheredRows dy_rows(sums_inputs, fp8_values(weight, Fp8Role::gradient, as_rows(dy)));
     GatheredRows x_rows(gathers, saved);
+    const Tensor dy_total = take_total(total, dy, dy_rows.rows());
     const auto weights = [&] {
-      accumulate_gradients(weight, bias, x_rows.take(), dy_rows.whole(), transpose);
+      accumulate_gradients(weight, bias, x_rows.take(), dy_rows.whole(), transpose, dy_total);
     };
     if (!needs_dx) {
       weights();
@@ -265,12 +277,14 @@ Variable plain_linear(const Variable& x, const JoinedParameters& weight,
   };
   const bool uses_parameters = weight.trainable() || bias.trainable();
   if (!residual.defined()) {
-    return adding_differentiable(y.reshape(shape), x, uses_parameters, input_gradient);
+    return adding_differentiable(y.reshape(shape), x, uses_parameters, input_gradient, total);
   }
-  return differentiable(y.reshape(shape), {x, residual}, uses_parameters,
-                        [input_gradient](const Tensor& dy) -> Gradients {
-                          return {input_gradient(dy, {}), dy};
-                        });
+  return differentiable(
+      y.reshape(shape), {x, residual}, uses_parameters,
+      [input_gradient](const Tensor& dy) -> Gradients {
+        return {input_gradient(dy, {}), dy};
+      },
+      total);
 }
 
 }  // namespace

@@ -21,27 +21,37 @@ std::int64_t trained_elements(const JoinedParameters& weight) {
 
 }  // namespace
 
+GradientTotal total_for_bias(const JoinedParameters& bias, const Tensor& y) {
+  const bool wanted = bias.trainable() && axis_of(bias) == nullptr && token_leaves() == 1;
+  return wanted && !y.device().is_cpu() ? std::make_shared<Tensor>() : nullptr;
+}
+
 void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
-                          const Tensor& x, const Tensor& dy, Transpose transpose) {
+                          const Tensor& x, const Tensor& dy, Transpose transpose,
+                          const Tensor& dy_total) {
   if (!weight.trainable() && !bias.trainable()) return;
-  run_or_defer([weight, bias, x, dy, transpose] {
+  run_or_defer([weight, bias, x, dy, transpose, dy_total] {
     log_product(axis_of(weight), Work::Kind::backward, dy.size(0), trained_elements(weight));
     const JoinedGradient dweight(weight), dbias(bias);
     const std::int64_t leaves = token_leaves();
     LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
-    LeafSum of_bias(dbias.window(), dbias.accumulate(), leaves);
+    // An f32 total is not added to 16 bits.
+    const bool has_total = dy_total.defined() && (dbias.accumulate() == Accumulate::no ||
+                                                  dbias.window().dtype() == dy_total.dtype());
+    LeafSum of_bias(has_total ? Tensor() : dbias.window(), dbias.accumulate(), leaves);
     for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
       const Factor x_of = factor_of(weight, Fp8Role::input, rows_of_leaf(x, leaf, leaves));
       const Factor dy_of = factor_of(weight, Fp8Role::gradient, rows_of_leaf(dy, leaf, leaves));
       if (weight.trainable()) {
         linear_backward_weight(of_weight.next(), of_bias.next(), x_of, dy_of, transpose,
                                of_weight.accumulate(), of_bias.accumulate());
-      } else {
+      } else if (!has_total) {
         bias_backward(of_bias.next(), expanded(dy_of), of_bias.accumulate());
       }
       of_weight.added();
       of_bias.added();
     }
+    if (has_total) accumulate(dbias.window(), dy_total, dbias.accumulate());
     dweight.finish();
     dbias.finish();
   });

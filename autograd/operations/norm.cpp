@@ -23,6 +23,11 @@ Tensor row_statistic(const Tensor& x) {
   return activation({as_rows(x).size(0)}, statistics_dtype(x.dtype()));
 }
 
+/// Memory for the sum of x's rows.
+Tensor row_total(const Tensor& x) {
+  return activation({x.size(-1)}, statistics_dtype(x.dtype()));
+}
+
 Tensor ones(std::int64_t count, DType dtype) {
   const CategoryScope category(Category::activations);
   const Tensor exact = Tensor::full({count}, statistics_dtype(dtype), 1.0);
@@ -49,7 +54,8 @@ Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weigh
                       const Parameter& bias, const Moments& moments) {
   return adding_differentiable(
       y, x, weight.trainable() || bias.trainable(),
-      [weight, bias, moments, x = x.data()](Tensor dy, Tensor received) {
+      [weight, bias, moments, x = x.data(), total = total_of_gradient(x)](Tensor dy,
+                                                                          Tensor received) {
         const Tensor dx = gradient_sum(received, dy);
         Accumulate accumulate = Accumulate::no;
         for (const Parameter& parameter : {weight, bias}) {
@@ -57,16 +63,19 @@ Variable layer_normed(const Tensor& y, const Variable& x, const Parameter& weigh
         }
         const std::int64_t leaves = row_leaves(weight.tensor_axis());
         RowSum of_weight(weight, accumulate), of_bias(bias, accumulate);
+        const bool sums_rows = total != nullptr && leaves == 1;
+        const Tensor dx_total = sums_rows ? row_total(dx) : Tensor();
         for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
           const auto of = [&](const Tensor& rows) { return leaf_of(rows, leaf, leaves); };
-          add_layer_norm_backward(of(dx), of_weight.next(), of_bias.next(), of(dy), of(received),
-                                  of(x), weight.data(), of(moments.mean), of(moments.rstd),
-                                  of_weight.accumulate());
+          add_layer_norm_backward(of(dx), dx_total, of_weight.next(), of_bias.next(), of(dy),
+                                  of(received), of(x), weight.data(), of(moments.mean),
+                                  of(moments.rstd), of_weight.accumulate());
           of_weight.added();
           of_bias.added();
         }
         of_weight.finish();
         of_bias.finish();
+        if (sums_rows) *total = dx_total;
         return dx;
       });
 }

@@ -1,13 +1,16 @@
-// Bias on the GPU. A block takes a stripe of columns, one 16-byte vector for each lane of a warp,
-// and a chunk of rows; its eight warps take the rows in turn:
+// Bias on the GPU.
+//
+// forward reads and writes y once. A block takes a stripe of columns, one 16-byte vector for each
+// lane of a warp, and a chunk of rows. It keeps its part of the bias in registers, and its eight
+// warps take the rows in turn:
 //
 //             stripe 0    stripe 1    ...
 //   chunk 0   block 0     block 1             warp 0: rows 0, 8, ...   warp 1: rows 1, 9, ...
 //   chunk 1   ...
 //
-// forward reads and writes y once, and keeps its part of the bias in registers. backward reads dy
-// once, adds in registers and writes one line of partial sums for every chunk; a second kernel adds
-// the lines.
+// backward reads dy once. A block takes a chunk of whole rows and adds them in registers, as the
+// backward pass of layer norm does (layer_norm/cuda.cu). So the sum of dx's rows that comes from there has
+// the same bits. The last blocks to finish add the chunks' sums.
 #include "kernels/bias/op.h"
 #include "kernels/cuda/column_sums.h"
 
@@ -59,18 +62,24 @@ __global__ void __launch_bounds__(Layout::kThreads)
 }
 
 template <typename Layout>
-__global__ void __launch_bounds__(Layout::kThreads)
-    backward_kernel(float* lines, std::int64_t stride, const typename Layout::T* dy, Grid grid) {
-  const Part part(grid, Layout::kTile);
-  ColumnSums<Layout> sums;
-  sums.clear();
+__global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, kSumsOfLayerNorm>)
+    backward_kernel(const typename Layout::T* dy, std::int64_t N, std::int64_t rows_per_block,
+                    LineSums sums) {
+  const std::int64_t C = sums.columns, begin = blockIdx.x * rows_per_block;
+  const std::int64_t end = min(begin + rows_per_block, N);
+  float* const line = sums.lines + blockIdx.x * sums.stride;
+  for (std::int64_t c = 0; c < C; c += Layout::kTile) {
+    ColumnSums<Layout> of_tile;
+    of_tile.clear();
 #pragma unroll 4
-  for (std::int64_t n = part.begin + Layout::team_of_thread(); n < part.end; n += Layout::kTeams) {
-    RowTile<Layout> tile;
-    tile.load(dy + n * grid.C + part.column, part.columns);
-    for_each([](float x, float& sum) { sum += x; }, tile, sums);
+    for (std::int64_t n = begin + Layout::team_of_thread(); n < end; n += Layout::kTeams) {
+      RowTile<Layout> tile;
+      tile.load(dy + n * C + c, C - c);
+      for_each([](float x, float& sum) { sum += x; }, tile, of_tile);
+    }
+    of_tile.store(line + c, C - c);
   }
-  sums.store(lines + part.chunk * stride + part.column, part.columns);
+  sums.finish();
 }
 
 }  // namespace
@@ -88,16 +97,16 @@ void bias_forward(Out y, const Tensor& bias) {
 
 void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate) {
   if (dbias.numel() == 0) return;
-  visit_stripe_layout(dy.dtype(), dy.size(-1), {dy}, [&](auto layout) {
+  const std::int64_t C = dy.size(-1), N = dy.numel() / C;
+  if (N == 0) return sum_no_rows({{dbias, accumulate}});
+  visit_summing_layout(dy.dtype(), C, {dy}, [&](auto layout) {
     using Layout = decltype(layout);
     using T = typename Layout::T;
-    const Grid grid(dy, Layout::kTile, /*most_blocks=*/8 * kReferenceMultiprocessors);
-    const PartialLines lines(grid.chunks.count, 1, grid.C);
-    if (grid.N > 0) {
-      launch(backward_kernel<Layout>, grid.blocks(), dim3(Layout::kThreads), 0, stream(),
-             lines.data(), lines.stride, dy.data<T>(), grid);
-    }
-    add_lines({dbias}, lines, accumulate);
+    const RowChunks chunks = chunks_for_summing<Layout, kSumsOfLayerNorm>(N);
+    const PartialLines lines(chunks.count, 1, C);
+    launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
+           dim3(Layout::kThreads), 0, stream(), dy.data<T>(), N, chunks.rows,
+           line_sums({{dbias, accumulate}}, lines));
   });
 }
 

@@ -2,9 +2,9 @@
 //
 // Gradients of weights that all rows share are such sums. Rows are cut into chunks, a block each. A
 // block adds its rows in registers (ColumnSums) and writes one line of partial sums. The last blocks
-// to finish add the lines (LineSums), or a second kernel does (add_lines). The matrix's shape and
-// dtype decide the number of chunks, not the GPU, and every sum has a fixed order: the same bits
-// everywhere. Only the blocks that finish are counted by an atomic.
+// to finish add the lines (LineSums). The matrix's shape and dtype decide the number of chunks, not
+// the GPU, and every sum has a fixed order: the same bits everywhere. Only the blocks that finish are
+// counted by an atomic.
 #pragma once
 
 #include <initializer_list>
@@ -62,6 +62,10 @@ constexpr int summing_blocks() {
 template <typename Layout, int sums>
 inline constexpr int kSummingBlocks = Layout::kAligned ? summing_blocks<Layout, sums>() : 1;
 
+/// Sums that layer norm's backward keeps in registers. They decide its chunks, and those of a bias's
+/// gradient, which are the same.
+inline constexpr int kSumsOfLayerNorm = 2;
+
 /// Multiprocessors of an H100 or H200 SXM. If the size of a grid decides the order of
 /// sums, it is chosen for these GPUs on every GPU: equal bits everywhere are worth more than a last
 /// wave of blocks that fills another GPU.
@@ -90,18 +94,22 @@ struct PartialLines {
   float* data() const { return memory.data<float>(); }
 };
 
-/// sums[i][c] (+)= sum over the chunks of element c of their i-th line, in a fixed order and a
-/// launch of its own. Undefined sums[i] are skipped.
-void add_lines(std::initializer_list<Tensor> sums, const PartialLines& lines,
-               Accumulate accumulate);
+/// A vector of sums, which the lines' sum overwrites or is added to. An undefined one is not computed.
+struct RowSums {
+  Tensor sums;
+  Accumulate accumulate;
+};
 
-/// The destination of a vector of sums, or null.
+/// The same for kernels; null if undefined.
 struct SumTarget {
   void* data;
   DType dtype;
+  bool accumulate;
 
-  __device__ void add(std::int64_t column, float total, bool accumulate) const {
-    const auto add_to = [=](auto& sum) { store(sum, accumulate ? load(sum) + total : total); };
+  __device__ void add(std::int64_t column, float total) const {
+    const auto add_to = [=, adds = accumulate](auto& sum) {
+      store(sum, adds ? load(sum) + total : total);
+    };
     switch (dtype) {
       case DType::bf16:
         return add_to(static_cast<bfloat16*>(data)[column]);
@@ -113,7 +121,7 @@ struct SumTarget {
   }
 };
 
-/// add_lines at the end of the kernel that writes the lines, a chunk for each of its blocks. Blocks
+/// Adds the lines at the end of the kernel that writes them, a chunk for each of its blocks. Blocks
 /// are cut into groups, and groups into groups of groups:
 ///
 ///   lines     0  1  2 | 3  4  5 | 6  7  8 || 9 10 11 | 12 ...    groups of 3
@@ -124,14 +132,13 @@ struct SumTarget {
 /// "Last" is the last to finish. Every sum has the order of the lines, whichever block that is. The
 /// blocks that add are few, and wait for memory: a thread loads all lines of a group at once.
 struct LineSums {
-  static constexpr int kMost = 2;
+  static constexpr int kMost = 3;
   static constexpr unsigned kMostOfGroup = 11;
 
   SumTarget of[kMost];
   float* lines;
   int per_chunk;
   std::int64_t stride, columns;
-  bool accumulate;
   unsigned blocks_of_group;
   unsigned* tickets;  // cuda::tickets: one for each group, of lines and of groups
 
@@ -164,7 +171,7 @@ struct LineSums {
       const float totals[] = {total.x, total.y, total.z, total.w};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        if (column + j < columns) of[line].add(column + j, totals[j], accumulate);
+        if (column + j < columns) of[line].add(column + j, totals[j]);
       }
     });
   }
@@ -196,9 +203,18 @@ struct LineSums {
   }
 };
 
-/// The arguments of LineSums. Undefined sums are skipped; without any, finish does nothing.
-LineSums line_sums(std::initializer_list<Tensor> sums, const PartialLines& lines,
-                   Accumulate accumulate);
+/// The arguments of LineSums: targets[i] (+)= the sum over the chunks of their i-th line. Without a
+/// target, finish does nothing.
+LineSums line_sums(std::initializer_list<RowSums> targets, const PartialLines& lines);
+
+/// The targets of a matrix without rows, for which no kernel is launched.
+void sum_no_rows(std::initializer_list<RowSums> targets);
+
+/// Adds four numbers to sums in memory, in one access each way.
+__device__ inline void add_four(float4& sums, const float* x) {
+  const float4 before = sums;
+  sums = make_float4(before.x + x[0], before.y + x[1], before.z + x[2], before.w + x[3]);
+}
 
 /// A thread's sums over rows, for the columns that it holds of a tile. As an argument of map and
 /// for_each (rows.h) its elements are floats that the function may change.
@@ -271,5 +287,66 @@ struct ColumnSums {
     }
   }
 };
+
+/// Sums as ColumnSums has them, in shared memory: for a kernel whose registers are full. Rows have one
+/// tile.
+template <typename Layout>
+class SharedColumnSums {
+ public:
+  __device__ SharedColumnSums() {
+    TESSERA_SHARED(float4, sums, [Layout::kElements / 4][Layout::kThreads]);
+    own_ = &sums[0][threadIdx.x];
+  }
+
+  __device__ void clear() const {
+#pragma unroll
+    for (int i = 0; i < Layout::kElements / 4; ++i) own_[i * Layout::kThreads] = float4{};
+  }
+  __device__ void add(const RowTile<Layout>& tile) const {
+#pragma unroll
+    for (int i = 0; i < Layout::kVectors; ++i) {
+      const auto vector = tile.vector(i);
+#pragma unroll
+      for (int j = 0; j < Layout::kWidth; j += 4) add_four(at(i, j), vector.values + j);
+    }
+  }
+  /// As ColumnSums::store.
+  __device__ void store(float* line, std::int64_t columns) const {
+    ColumnSums<Layout> sums;
+#pragma unroll
+    for (int i = 0; i < Layout::kVectors; ++i) {
+#pragma unroll
+      for (int j = 0; j < Layout::kWidth; j += 4) {
+        *reinterpret_cast<float4*>(sums.vectors[i].values + j) = at(i, j);
+      }
+    }
+    sums.store(line, columns);
+  }
+
+ private:
+  __device__ float4& at(int i, int j) const {
+    return own_[(i * Layout::kWidth + j) / 4 * Layout::kThreads];
+  }
+
+  float4* own_;  // the thread's first four; the next four are kThreads further
+};
+
+/// Adds a row's tile to a line that a team has for itself, or begins the line with it.
+template <typename Layout>
+__device__ void add_to_line(float* line, const RowTile<Layout>& tile, std::int64_t columns,
+                            bool begins) {
+#pragma unroll
+  for (int i = 0; i < Layout::kVectors; ++i) {
+    const int column = Layout::column(i);
+    if (column >= columns) continue;
+    const auto vector = tile.vector(i);
+#pragma unroll
+    for (int j = 0; j < Layout::kWidth; j += 4) {
+      float4& four = *reinterpret_cast<float4*>(line + column + j);
+      if (begins) four = float4{};
+      add_four(four, vector.values + j);
+    }
+  }
+}
 
 }  // namespace tessera::gpu

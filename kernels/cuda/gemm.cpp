@@ -76,10 +76,6 @@ cublasLtEpilogue_t epilogue_of(const Gemm& gemm) {
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case Epilogue::gelu_backward:
       return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::row_sums_of_a:
-      return CUBLASLT_EPILOGUE_BGRADB;
-    case Epilogue::column_sums_of_b:
-      return CUBLASLT_EPILOGUE_BGRADA;
     default:
       return CUBLASLT_EPILOGUE_DEFAULT;
   }

@@ -24,11 +24,9 @@ inline constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
 
 enum class Epilogue {
   none,
-  bias,             // c = product + bias [N] in every row
-  bias_gelu,        // aux [M, N] = product + bias; c = gelu(aux before it is rounded)
-  gelu_backward,    // c = product * gelu'(aux [M, N])
-  row_sums_of_a,    // next to c: bias [M] = sums of op(a)'s rows
-  column_sums_of_b  // next to c: bias [N] = sums of op(b)'s columns
+  bias,          // c = product + bias [N] in every row
+  bias_gelu,     // aux [M, N] = product + bias; c = gelu(aux before it is rounded)
+  gelu_backward  // c = product * gelu'(aux [M, N])
 };
 
 }  // namespace tessera::cuda
@@ -36,8 +34,7 @@ enum class Epilogue {
 namespace tessera {
 template <>
 inline constexpr EnumNames<cuda::Epilogue> kEnumNames<cuda::Epilogue> = {
-    "epilogue",
-    {"none", "bias", "bias_gelu", "gelu_backward", "row_sums_of_a", "column_sums_of_b"}};
+    "epilogue", {"none", "bias", "bias_gelu", "gelu_backward"}};
 }  // namespace tessera
 
 namespace tessera::cuda {

@@ -1,3 +1,4 @@
+#include "kernels/bias/op.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/norm_rows.h"
 #include "kernels/layer_norm/op.h"
@@ -84,9 +85,9 @@ void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, con
   });
 }
 
-void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
-                         const Tensor& x, const Tensor& weight, const Tensor& mean,
-                         const Tensor& rstd, Accumulate accumulate_parameters) {
+void layer_norm_backward(Out dx, Out dx_total, Out dweight, Out dbias, const Tensor& dy,
+                         const Tensor& dsum, const Tensor& x, const Tensor& weight,
+                         const Tensor& mean, const Tensor& rstd, Accumulate accumulate_parameters) {
   visit_floating(x.dtype(), [&](auto type) {
     using T = decltype(type);
     using Real = compute_t<T>;
@@ -100,6 +101,7 @@ void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const
     add_lines<T>(dweight, partials, 0, accumulate_parameters);
     add_lines<T>(dbias, partials, 1, accumulate_parameters);
   });
+  if (dx_total.defined()) cpu::bias_backward(dx_total, dx, Accumulate::no);
 }
 
 }  // namespace tessera::cpu

@@ -4,12 +4,12 @@
 //   forward            2 b N C: reads x, writes y       (with a residual 4: x, residual, sum, y)
 //   backward           3 b N C: reads x, dy, writes dx  (with dsum 4)
 // and the weight and bias, which stay in the caches, 8 N for the statistics, and backward's partial
-// sums: 16 C bytes for each of at most 528 chunks of rows.
+// sums: 16 C bytes, with dx_total 24 C, for each of at most 528 chunks of rows.
 //
 // forward    one row a team: mean, then variance about it (both from registers: the second pass
 //            reads no memory), then y.
-// backward   one chunk of rows a block, row by row: dx, and in registers the sums dweight and
-//            dbias. The last blocks to finish add the chunks' sums.
+// backward   one chunk of rows a block, row by row: dx, in registers the sums dweight and dbias,
+//            and in shared memory dx_total. The last blocks to finish add the chunks' sums.
 #include "kernels/cuda/column_sums.h"
 #include "kernels/layer_norm/op.h"
 
@@ -85,8 +85,9 @@ __global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
 template <typename T>
 struct Backward {
   T* dx;
-  float* lines;  // of partial sums: dweight's, and `stride` after it dbias's
+  float* lines;  // of partial sums: dweight's, `stride` after it dbias's, then dx_total's
   std::int64_t stride;
+  bool totals;         // whether dx_total is wanted
   const T *dy, *dsum;  // dsum is null without a residual
   const T *x, *weight;
   const float *mean, *rstd;
@@ -95,16 +96,19 @@ struct Backward {
 };
 
 template <typename Layout>
-__global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 2>)
+__global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, kSumsOfLayerNorm>)
     backward_kernel(Backward<typename Layout::T> p) {
   const std::int64_t begin = blockIdx.x * p.rows_per_block;
   const std::int64_t end = min(begin + p.rows_per_block, p.N);
   const bool one_tile = p.C <= Layout::kTile;
-  float* const weight_line = p.lines + blockIdx.x * 2 * p.stride;
+  float* const weight_line = p.lines + blockIdx.x * p.sums.per_chunk * p.stride;
   float* const bias_line = weight_line + p.stride;
+  float* const total_line = bias_line + p.stride;
   ColumnSums<Layout> dweight, dbias;
+  const SharedColumnSums<Layout> dx_total;
   dweight.clear();
   dbias.clear();
+  if (p.totals) dx_total.clear();
 
   for (std::int64_t n = begin + Layout::team_of_thread(); n < end; n += Layout::kTeams) {
     const std::int64_t row = n * p.C;
@@ -155,11 +159,18 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 2>)
         dweight.pause(weight_line + c, p.C - c);
         dbias.pause(bias_line + c, p.C - c);
       }
+      if (!p.totals) continue;
+      if (one_tile) {
+        dx_total.add(x);
+      } else {
+        add_to_line(total_line + c, x, p.C - c, n == begin);
+      }
     }
   }
   if (one_tile) {
     dweight.store(weight_line, p.C);
     dbias.store(bias_line, p.C);
+    if (p.totals) dx_total.store(total_line, p.C);
   }
   p.sums.finish();
 }
@@ -189,18 +200,22 @@ void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, con
   });
 }
 
-void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
-                         const Tensor& x, const Tensor& weight, const Tensor& mean,
-                         const Tensor& rstd, Accumulate accumulate_parameters) {
+void layer_norm_backward(Out dx, Out dx_total, Out dweight, Out dbias, const Tensor& dy,
+                         const Tensor& dsum, const Tensor& x, const Tensor& weight,
+                         const Tensor& mean, const Tensor& rstd, Accumulate accumulate_parameters) {
   const std::int64_t C = x.size(-1), N = x.numel() / C;
+  const std::initializer_list<RowSums> sums = {
+      {dweight, accumulate_parameters}, {dbias, accumulate_parameters}, {dx_total, Accumulate::no}};
+  if (N == 0) return sum_no_rows(sums);
   visit_summing_layout(x.dtype(), C, {dx, dy, dsum, x, weight}, [&](auto layout) {
     using Layout = decltype(layout);
     using T = typename Layout::T;
-    const RowChunks chunks = chunks_for_summing<Layout, 2>(N);
-    const PartialLines lines(chunks.count, 2, C);
+    const RowChunks chunks = chunks_for_summing<Layout, kSumsOfLayerNorm>(N);
+    const PartialLines lines(chunks.count, dx_total.defined() ? 3 : 2, C);
     const Backward<T> p{.dx = dx.data<T>(),
                         .lines = lines.data(),
                         .stride = lines.stride,
+                        .totals = dx_total.defined(),
                         .dy = dy.data<T>(),
                         .dsum = pointer<T>(dsum),
                         .x = x.data<T>(),
@@ -210,8 +225,7 @@ void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const
                         .N = N,
                         .C = C,
                         .rows_per_block = chunks.rows,
-                        .sums = line_sums({dweight, dbias}, lines, accumulate_parameters)};
-    if (N == 0) return add_lines({dweight, dbias}, lines, accumulate_parameters);
+                        .sums = line_sums(sums, lines)};
     launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
            dim3(Layout::kThreads), 0, stream(), p);
   });

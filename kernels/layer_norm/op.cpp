@@ -83,14 +83,15 @@ void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const
                          Accumulate accumulate_parameters) {
   constexpr std::string_view op = "layer_norm_backward";
   check_backward(op, dx, dweight, dbias, dy, {"x", x}, weight, mean, rstd);
-  run_on<cpu::layer_norm_backward, cuda::layer_norm_backward>(x.device(), op, dx, dweight, dbias,
-                                                              dy, Tensor(), x, weight, mean, rstd,
-                                                              accumulate_parameters);
+  run_on<cpu::layer_norm_backward, cuda::layer_norm_backward>(x.device(), op, dx, Tensor(), dweight,
+                                                              dbias, dy, Tensor(), x, weight, mean,
+                                                              rstd, accumulate_parameters);
 }
 
-void add_layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
-                             const Tensor& sum, const Tensor& weight, const Tensor& mean,
-                             const Tensor& rstd, Accumulate accumulate_parameters) {
+void add_layer_norm_backward(Out dx, Out dx_total, Out dweight, Out dbias, const Tensor& dy,
+                             const Tensor& dsum, const Tensor& sum, const Tensor& weight,
+                             const Tensor& mean, const Tensor& rstd,
+                             Accumulate accumulate_parameters) {
   constexpr std::string_view op = "add_layer_norm_backward";
   const Argument x{"sum", sum};
   check_backward(op, dx, dweight, dbias, dy, x, weight, mean, rstd);
@@ -98,9 +99,14 @@ void add_layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, c
     check_alike(op, {{"dsum", dsum}, x});
     check_same_or_apart(op, {"dx", dx}, {"dsum", dsum});
   }
-  run_on<cpu::layer_norm_backward, cuda::layer_norm_backward>(sum.device(), op, dx, dweight, dbias,
-                                                              dy, dsum, sum, weight, mean, rstd,
-                                                              accumulate_parameters);
+  if (dx_total.defined()) {
+    check_on_one_device(op, {{"dx", dx}, {"dx_total", dx_total}});
+    check_shape(op, {"dx_total", dx_total}, weight.shape());
+    check_dtype(op, {"dx_total", dx_total}, statistics_dtype(dx.dtype()));
+  }
+  run_on<cpu::layer_norm_backward, cuda::layer_norm_backward>(sum.device(), op, dx, dx_total,
+                                                              dweight, dbias, dy, dsum, sum, weight,
+                                                              mean, rstd, accumulate_parameters);
 }
 
 }  // namespace tessera

@@ -20,7 +20,9 @@
 //   backward: dx = (gradient of layer_norm at sum) + dsum, the gradient of both x and residual
 //
 // sum may be x or residual. dsum is the gradient of sum from other consumers; it may be dx or
-// undefined.
+// undefined. dx_total [C], of the statistics' dtype, is the sum of dx's rows with the bits of
+// bias_backward. It is the gradient of a bias that made x, and spares a pass over dx on a GPU. It may
+// be undefined.
 #pragma once
 
 #include "kernels/op.h"
@@ -36,12 +38,13 @@ void layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const
 void add_layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x,
                             const Tensor& residual, const Tensor& weight, const Tensor& bias,
                             float epsilon);
-void add_layer_norm_backward(Out dx, Out dweight, Out dbias, const Tensor& dy, const Tensor& dsum,
-                             const Tensor& sum, const Tensor& weight, const Tensor& mean,
-                             const Tensor& rstd, Accumulate accumulate_parameters);
+void add_layer_norm_backward(Out dx, Out dx_total, Out dweight, Out dbias, const Tensor& dy,
+                             const Tensor& dsum, const Tensor& sum, const Tensor& weight,
+                             const Tensor& mean, const Tensor& rstd,
+                             Accumulate accumulate_parameters);
 
-// The backends compute the form with a residual. In the plain form sum, residual and dsum are
-// undefined.
+// The backends compute the form with a residual. In the plain form sum, residual, dsum and dx_total
+// are undefined.
 namespace cpu {
 decltype(tessera::add_layer_norm_forward) layer_norm_forward;
 decltype(tessera::add_layer_norm_backward) layer_norm_backward;

@@ -92,23 +92,6 @@ bool swiglu_linear_backward_input(Out dgate_up, const Tensor& dy, const Tensor& 
   return cuda::matmul_swiglu_backward(dgate_up, dy, weight, gate_up, opposite(transpose_weight));
 }
 
-bool linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
-                            Transpose transpose_weight) {
-  const bool as_stored = transpose_weight == Transpose::no;
-  const Gemm product{.M = dweight.size(0),
-                     .N = dweight.size(1),
-                     .K = x.size(0),
-                     .transpose_a = true,
-                     .in = x.dtype(),
-                     .out = dweight.dtype(),
-                     .epilogue = as_stored ? Epilogue::column_sums_of_b : Epilogue::row_sums_of_a};
-  if (is_empty(product)) return false;
-  return try_gemm(product, {.a = as_stored ? x.raw() : dy.raw(),
-                            .b = as_stored ? dy.raw() : x.raw(),
-                            .c = dweight.raw(),
-                            .bias = dbias.raw()});
-}
-
 bool fp8_product(Out c, const Factor& a, Transpose transpose_a, const Factor& b,
                  Transpose transpose_b, const Tensor& bias, const Tensor& addend) {
   // 8-bit tensor cores read both factors along the depth: a [M, K] and b [N, K].

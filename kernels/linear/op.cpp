@@ -206,14 +206,6 @@ void linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tenso
       return cpu::linear_backward_weight(dweight, dbias, x, dy, transpose_weight,
                                          accumulate_dweight, accumulate_dbias);
     }
-    if constexpr (kHasCuda) {
-      const bool overwrites =
-          accumulate_dweight == Accumulate::no && accumulate_dbias == Accumulate::no;
-      if (dbias.defined() && dbias.dtype() == dweight.dtype() && overwrites &&
-          cuda::linear_backward_weight(dweight, dbias, x, dy, transpose_weight)) {
-        return;
-      }
-    }
     if (dbias.defined()) bias_backward(dbias, dy, accumulate_dbias);
     const bool as_stored = transpose_weight == Transpose::no;
     matmul(dweight, as_stored ? x : dy, as_stored ? dy : x, Transpose::yes, Transpose::no,

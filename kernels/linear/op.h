@@ -21,8 +21,8 @@
 // the input of gelu, rounded. In f32 gelu is a separate operation: the epilogue's tanh is a hardware
 // approximation. So is gelu's exact form: the library has no epilogue for it. swiglu, or its gradient, is the
 // epilogue of our own product on Hopper (grouped_matmul/op.h) if there is no bias, the activation is silu and
-// the rank has chosen it (matmul/options.h). dbias comes with the product only where both gradients are
-// overwritten and have one dtype, because the library cannot accumulate it.
+// the rank has chosen it (matmul/options.h). dbias is bias_backward's: the library's epilogue would read dy
+// again, too.
 #pragma once
 
 #include "kernels/gelu/op.h"
@@ -78,8 +78,6 @@ bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
 /// dx is not stored.
 bool swiglu_linear_backward_input(Out dgate_up, const Tensor& dy, const Tensor& weight,
                                   Transpose transpose_weight, const Tensor& gate_up);
-bool linear_backward_weight(Out dweight, Out dbias, const Tensor& x, const Tensor& dy,
-                            Transpose transpose_weight);
 }  // namespace cuda
 
 }  // namespace tessera

@@ -205,10 +205,11 @@ void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight
                       const Tensor& rstd, std::int64_t heads, std::int64_t kv_heads,
                       Accumulate accumulate_parameters, const HeadGroup& group, float offset) {
   const std::int64_t N = x.size(0) * x.size(1), D = weight.numel() / 2;
-  const auto of_kind = [&](std::int64_t kind) {
-    return dweight.defined() ? dweight.slice(kind * D, (kind + 1) * D) : dweight;
+  const auto of_kind = [&](std::int64_t kind) -> RowSums {
+    return {dweight.defined() ? dweight.slice(kind * D, (kind + 1) * D) : dweight,
+            accumulate_parameters};
   };
-  const std::initializer_list<Tensor> sums = {of_kind(0), of_kind(1)};
+  const std::initializer_list<RowSums> sums = {of_kind(0), of_kind(1)};
   const auto queries = static_cast<int>(heads / group.count);
   const auto keys = static_cast<int>(kv_heads / group.count);
   const auto number = static_cast<int>(group.number);
@@ -222,7 +223,7 @@ void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight
       const RowChunks chunks = RowChunks::cut(
           N, kReferenceMultiprocessors * summing_blocks<Layout, 1>(), /*fewest_rows=*/1);
       const PartialLines lines(chunks.count, 2, D);
-      if (N == 0) return add_lines(sums, lines, accumulate_parameters);
+      if (N == 0) return sum_no_rows(sums);
       const Backward<T> p{.dx = to,
                           .x = from,
                           .weight = weight.data<T>(),
@@ -235,7 +236,7 @@ void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight
                           .heads = static_cast<int>(heads + kv_heads),
                           .first = {number * queries, static_cast<int>(heads) + number * keys},
                           .count = {queries, keys},
-                          .sums = line_sums(sums, lines, accumulate_parameters)};
+                          .sums = line_sums(sums, lines)};
       launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
              dim3(Layout::kThreads), 0, stream(), p);
     });

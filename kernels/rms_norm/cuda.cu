@@ -158,6 +158,8 @@ void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum
     using T = typename Layout::T;
     const RowChunks chunks = chunks_for_summing<Layout, 1>(N);
     const PartialLines lines(chunks.count, 1, C);
+    const RowSums of_weight{dweight, accumulate_parameters};
+    if (N == 0) return sum_no_rows({of_weight});
     const Backward<T> p{.dx = dx.data<T>(),
                         .lines = lines.data(),
                         .stride = lines.stride,
@@ -170,8 +172,7 @@ void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum
                         .N = N,
                         .C = C,
                         .rows_per_block = chunks.rows,
-                        .sums = line_sums({dweight}, lines, accumulate_parameters)};
-    if (N == 0) return add_lines({dweight}, lines, accumulate_parameters);
+                        .sums = line_sums({of_weight}, lines)};
     launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
            dim3(Layout::kThreads), 0, stream(), p);
   });

@@ -72,7 +72,8 @@ struct NormCase {
   }
   void add_backward(Accumulate accumulate) const {
     if (norm == Norm::layer) {
-      add_layer_norm_backward(dx, dweight, dbias, dy, dsum, sum, weight, mean, rstd, accumulate);
+      add_layer_norm_backward(dx, {}, dweight, dbias, dy, dsum, sum, weight, mean, rstd,
+                              accumulate);
     } else {
       add_rms_norm_backward(dx, dweight, dy, dsum, sum, weight, rstd, accumulate, offset);
     }

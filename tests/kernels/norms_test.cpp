@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/add/op.h"
+#include "kernels/bias/op.h"
 #include "tests/kernels/norm_case.h"
 #include "tests/support/rank.h"
 #include "tests/support/schedules.h"
@@ -106,6 +107,27 @@ TEST_CASE("norms: the same bits wherever tensors lie") {
         c->add_forward();
         c->add_backward(Accumulate::yes);
         require_same_results(*c, aligned);
+      }
+    }
+  }
+}
+
+TEST_CASE("layer norm: the sum of dx's rows has the bits of a bias's gradient") {
+  const Rank rank;
+  for (const auto& [dtype, bound] : kPrecisions) {
+    // With 2,200 rows chunks have more than the fewest.
+    for (const Shape& shape : {Shape{0, 7}, Shape{1, 2}, Shape{301, 70}, Shape{2200, 264},
+                               Shape{90, 768}, Shape{40, 1537}, Shape{20, 8200}}) {
+      INFO(name_of(dtype) << " " << to_string(shape));
+      const NormCase c(Norm::layer, shape, dtype, DType::f32);
+      c.add_forward();
+      const Tensor total = poisoned({c.C}, statistics_dtype(dtype));
+      const Tensor expected = poisoned({c.C}, statistics_dtype(dtype));
+      for (const Tensor& dsum : {c.dsum, Tensor()}) {
+        add_layer_norm_backward(c.dx, total, {}, {}, c.dy, dsum, c.sum, c.weight, c.mean, c.rstd,
+                                Accumulate::yes);
+        bias_backward(expected, c.dx, Accumulate::no);
+        REQUIRE(same_bits(total, expected));
       }
     }
   }

@@ -1203,6 +1203,42 @@ FAULTS = {
         "the last columns, fewer than a stripe, are left out": (
             "stripes(ceil_div(C, stripe)),",
             "stripes(C / stripe > 0 ? C / stripe : 1),"),
+        "a second tile of columns is added to the first": (
+            "of_tile.store(line + c, C - c);",
+            "of_tile.store(line, C - c);"),
+    },
+    ("kernels/bias/cuda.cu", "kernels_norms"): {
+        "rows of a bias's gradient are cut as those of RMS norm": (
+            "chunks_for_summing<Layout, kSumsOfLayerNorm>(N)",
+            "chunks_for_summing<Layout, 1>(N)"),
+    },
+    ("kernels/cuda/column_sums.cu", "kernels_bias"): {
+        "sums over no rows are left as they were": (
+            "if (sums.defined() && accumulate == Accumulate::no) sums.zero();",
+            "static_cast<void>(accumulate);"),
+    },
+    ("autograd/engine.cpp", "autograd_gradient_total"): {
+        "a total stays when another consumer adds to the gradient": (
+            "  if (gradient_.defined()) empty_total();\n",
+            ""),
+        "a total stays when an operation adds up the gradient": (
+            "  empty_total();\n  return std::exchange(gradient_, {});",
+            "  return std::exchange(gradient_, {});"),
+    },
+    ("autograd/operations/linear.cpp", "autograd_gradient_total"): {
+        "a bias takes the total of a gradient that was rounded to 8 bits": (
+            "return factor.raw() == dy.raw() ? sum : Tensor();",
+            "return dy.defined() && factor.defined() ? sum : Tensor();"),
+    },
+    ("autograd/operations/linear_gradients.cpp", "autograd_gradient_total"): {
+        "a total overwrites the gradient of the pass before": (
+            "accumulate(dbias.window(), dy_total, dbias.accumulate());",
+            "accumulate(dbias.window(), dy_total, Accumulate::no);"),
+    },
+    ("autograd/operations/norm.cpp", "autograd_gradient_total"): {
+        "a norm keeps its total": (
+            "        if (sums_rows) *total = dx_total;\n",
+            ""),
     },
     ("kernels/cuda/elementwise.h", "kernels_add"): {
         "the last vector is taken though it is not whole": (
@@ -1382,9 +1418,6 @@ FAULTS = {
         "a dense gated layer forgets its bias": (
             "bias.defined() || !takes_swiglu_epilogue",
             "(false && bias.defined()) || !takes_swiglu_epilogue"),
-        "the bias gradient is summed along the wrong side": (
-            "as_stored ? Epilogue::column_sums_of_b : Epilogue::row_sums_of_a",
-            "as_stored ? Epilogue::row_sums_of_a : Epilogue::column_sums_of_b"),
         "f32 results take gelu's approximate epilogue": (
             "return size_of(product.out) == 2 && product.N % 8 == 0;",
             "return product.N % 8 == 0;"),

@@ -61,8 +61,6 @@ cublasStatus_t check_epilogue(const Problem& p) {
                        description.aux_leading_dimension % 8 == 0;
   switch (description.epilogue) {
     case CUBLASLT_EPILOGUE_BIAS:
-    case CUBLASLT_EPILOGUE_BGRADA:
-    case CUBLASLT_EPILOGUE_BGRADB:
       return has_bias ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
       return has_bias && has_aux ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;

@@ -112,7 +112,6 @@ class Product {
       for (std::size_t i = 0; i < total.size(); ++i) total[i] += rounded(first[i]);
     }
     finish(total);
-    reduce_bias_gradient();
   }
 
  private:
@@ -152,19 +151,6 @@ class Product {
         }
         write(at_.d, p_.d.type, at, value);
       }
-    }
-  }
-
-  /// Sums over k: op(A)'s rows for BGRADA, op(B)'s columns for BGRADB.
-  void reduce_bias_gradient() const {
-    const bool of_a = p_.description.epilogue == CUBLASLT_EPILOGUE_BGRADA;
-    if (!of_a && p_.description.epilogue != CUBLASLT_EPILOGUE_BGRADB) return;
-    for (std::int64_t i = 0; i < (of_a ? p_.m() : p_.n()); ++i) {
-      float sum = 0.0f;
-      for (std::int64_t k = 0; k < p_.k(); ++k) {
-        sum += of_a ? a_[i * p_.k() + k] : b_[k * p_.n() + i];
-      }
-      write(p_.description.bias, p_.d.type, i, sum);
     }
   }
 

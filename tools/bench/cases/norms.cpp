@@ -49,7 +49,7 @@ void add_layer_norm(CaseList& list, const std::string& shape, double activations
   });
   list.memory_bound("add_layer_norm_backward", shape, 4 * activations, [=] {
     return [t = make()] {
-      add_layer_norm_backward(t.dx, t.dweight, t.dbias, t.dy, t.residual, t.x, t.weight, t.mean,
+      add_layer_norm_backward(t.dx, {}, t.dweight, t.dbias, t.dy, t.residual, t.x, t.weight, t.mean,
                               t.rstd, Accumulate::no);
     };
   });

@@ -21,7 +21,8 @@ StepWork count_norm_backward(const ReducedModel& model) {
   if (model.shape().gated_mlp) {
     add_rms_norm_backward(dx, dweight, dy, dsum, sum, weight, rstd, Accumulate::no);
   } else {  // GPT-2
-    add_layer_norm_backward(dx, dweight, dbias, dy, dsum, sum, weight, mean, rstd, Accumulate::no);
+    add_layer_norm_backward(dx, {}, dweight, dbias, dy, dsum, sum, weight, mean, rstd,
+                            Accumulate::no);
   }
   context().compute_stream().synchronize();
   StepWork backward;

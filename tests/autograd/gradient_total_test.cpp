@@ -1,0 +1,145 @@
+// The sum of a gradient's rows: a norm's backward pass leaves it for the bias of the layer before.
+#include <catch2/catch.hpp>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "autograd/checkpoint.h"
+#include "autograd/fp8.h"
+#include "autograd/operations.h"
+#include "kernels/bias/op.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/rank.h"
+
+namespace tessera {
+namespace {
+
+using test::normal_tensor;
+using test::OwnedParameter;
+
+constexpr std::int64_t kRows = 70, kWidth = 64;
+
+/// Together: norms leave sums of rows for biases. Recomputed: the last layer of the block gets none. Apart: no
+/// layer does.
+enum class Way { together, recomputed, apart };
+
+Variable linked(const Variable& x, Way way) {
+  if (way != Way::apart) return x;
+  return differentiable(x.data(), {x}, false, [](Tensor dy) -> Gradients { return {dy}; });
+}
+
+/// The end of a block of GPT-2, and the norm behind it.
+struct Block {
+  DType dtype, gradient_dtype;
+  bool fp8 = false;
+  std::deque<OwnedParameter> parameters = {};
+
+  /// The gradients of the input and of all parameters after two passes.
+  std::vector<Tensor> gradients(Way way) {
+    const Parameter c_proj = add("c_proj", {kWidth, kWidth}), c_bias = add("c_bias", {kWidth});
+    const Parameter ln_2 = add("ln_2", {kWidth}), ln_2_bias = add("ln_2_bias", {kWidth});
+    const Parameter fc = add("fc", {kWidth, 96}), fc_bias = add("fc_bias", {96});
+    const Parameter proj = add("proj", {96, kWidth}), proj_bias = add("proj_bias", {kWidth});
+    const Parameter ln_f = add("ln_f", {kWidth}), ln_f_bias = add("ln_f_bias", {kWidth});
+    constexpr auto kLayout = WeightLayout::in_out;
+    Fp8State rounding({c_proj, fc, proj}, {});
+    std::vector<Tensor> results;
+    for (const char* name : {"first", "second"}) {
+      std::optional<Fp8Scope> scope;
+      if (fp8) scope.emplace(rounding);
+      const Variable x = Variable::leaf(normal_tensor({kRows, kWidth}, dtype, name));
+      const auto block = [=](const Variable& stream) {
+        const Variable middle = linear(stream, c_proj, c_bias, kLayout, stream);
+        const Variable normed = layer_norm(linked(middle, way), ln_2, ln_2_bias, 1e-5f);
+        return gelu_mlp(normed, fc, fc_bias, proj, proj_bias, kLayout, middle);
+      };
+      const Variable y = way == Way::recomputed ? checkpoint(block, x) : block(x);
+      backward(layer_norm(linked(y, way), ln_f, ln_f_bias, 1e-5f),
+               normal_tensor({kRows, kWidth}, dtype, "dy"));
+      results.push_back(x.gradient());
+      rounding.end_step();  // the second pass rounds dy
+    }
+    for (const OwnedParameter& parameter : parameters) results.push_back(parameter.gradient);
+    parameters.clear();
+    return results;
+  }
+
+ private:
+  Parameter add(const char* name, const Shape& shape) {
+    OwnedParameter& added = parameters.emplace_back(name, shape, 0.5, dtype);
+    added.gradient = test::poisoned(shape, gradient_dtype);
+    added.parameter.open_gradient(added.gradient);
+    return added.parameter;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("gradient totals: a bias's gradient from a norm has the bits of a pass over dy") {
+  const test::Rank rank;
+  for (Block block : {Block{DType::f32, DType::f32}, Block{DType::bf16, DType::f32},
+                      Block{DType::bf16, DType::bf16}, Block{DType::bf16, DType::f32, true}}) {
+    const auto apart = block.gradients(Way::apart);
+    const auto together = block.gradients(Way::together);
+    const auto recomputed = block.gradients(Way::recomputed);
+    for (std::size_t i = 0; i < apart.size(); ++i) {
+      INFO(name_of(block.dtype) << ", " << name_of(block.gradient_dtype) << ", fp8 " << block.fp8
+                                << ", result " << i);
+      CHECK(test::same_bits(together[i], apart[i]));
+      CHECK(test::same_bits(recomputed[i], apart[i]));
+    }
+  }
+}
+
+TEST_CASE("gradient totals: a layer norm leaves the sum of its gradient's rows") {
+  const test::Rank rank;
+  OwnedParameter weight("weight", {kWidth}, 1.0, DType::f32);
+  OwnedParameter bias("bias", {kWidth}, 1.0, DType::f32);
+  const auto total = std::make_shared<Tensor>();
+  Tensor gradient, left;
+  const Variable x = Variable::leaf(normal_tensor({kRows, kWidth}, DType::f32, "x"));
+  const auto keep = [&](Tensor dy) -> Gradients {
+    gradient = dy;
+    left = *total;
+    return {dy};
+  };
+  const Variable y = differentiable(x.data(), {x}, false, keep, total);
+  const Variable normed = layer_norm(y, weight.parameter, bias.parameter, 1e-5f);
+  const Variable stream = scale(y, 2.0);  // its gradient comes first, and is in the norm's sum
+  backward(add(stream, normed), normal_tensor({kRows, kWidth}, DType::f32, "dy"));
+  const Tensor expected = test::poisoned({kWidth}, DType::f32);
+  bias_backward(expected, gradient, Accumulate::no);
+  REQUIRE(left.defined());
+  CHECK(test::same_bits(left, expected));
+}
+
+TEST_CASE("gradient totals: a bias takes a total that was left, unless the gradient has changed") {
+  const test::Rank rank;
+  const Tensor ones = Tensor::full({kRows, kWidth}, DType::f32, 1.0);
+  OwnedParameter weight("weight", {kWidth, kWidth}, 1.0, DType::f32);
+  OwnedParameter bias("bias", {kWidth}, 1.0, DType::f32);
+  OwnedParameter zeros("zeros", {kWidth, kWidth}, 0.0, DType::f32);
+  enum class Other { none, contributes, adds_itself };
+  for (const Other other : {Other::none, Other::contributes, Other::adds_itself}) {
+    CAPTURE(static_cast<int>(other));
+    bias.parameter.reset_gradient();
+    const Variable y = linear(Variable(ones), weight.parameter, bias.parameter);
+    Variable earlier;  // its backward pass runs after that of `result`
+    if (other == Other::contributes) earlier = scale(y, 1.0);
+    if (other == Other::adds_itself) earlier = linear(y, zeros.parameter, Parameter());
+    const GradientTotal total = total_of_gradient(y);
+    REQUIRE((total != nullptr) == test::kOnGpu);
+    const Variable result = differentiable(y.data(), {y}, false, [=](Tensor dy) -> Gradients {
+      if (total != nullptr) *total = Tensor::full({kWidth}, DType::f32, -7.0);
+      return {dy};
+    });
+    backward(earlier.defined() ? add(earlier, result) : result, ones);
+    float expected = kRows;
+    if (other == Other::contributes) expected *= 2.0f;
+    if (other == Other::none && test::kOnGpu) expected = -7.0f;
+    CHECK(bias.gradient.to_vector<float>() == std::vector<float>(kWidth, expected));
+  }
+}
+
+}  // namespace tessera
