@@ -47,6 +47,12 @@ bool suits_hopper(const Heads& q) {
   return gpu::has_hopper() && std::ranges::find(kHopperHeads, q.head_size) != kHopperHeads.end();
 }
 
+/// A batch element's single query over a cache: too few rows for the other kernels.
+bool suits_decoding(std::initializer_list<const Heads*> heads, const Heads& k) {
+  const Heads& q = **heads.begin();
+  return q.tokens == 1 && k.tokens > kKeysOfSplit && are_aligned(heads);
+}
+
 /// cuDNN's backward pass refuses a single query. Its kernels know no first_key.
 [[maybe_unused]] bool suits_cudnn(std::initializer_list<const Heads*> heads,
                                   const Tensor& first_key) {
@@ -73,6 +79,7 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
   if constexpr (kHasCudnn) {
     if (suits_cudnn({&q, &k, &v, &o}, first_key)) return forward_cudnn(call);
   }
+  if (suits_decoding({&q, &k, &v, &o}, k)) return forward_decoding(call);
   if (!suit_tensor_cores({&q, &k, &v, &o}, scale)) return forward_general(call);
   suits_hopper(q) ? forward_hopper(call) : forward_mma(call);
 }

@@ -769,6 +769,41 @@ FAULTS = {
             "      for (float& value : outputs.values[i]) value *= correction;",
             "      for (float& value : outputs.values[i]) value *= 1.0f;"),
     },
+    ("kernels/attention/cuda/decoding.cu", "kernels_attention"): {
+        "a split's last keys are those behind the cache": (
+            "key < count ? product * scale_log2 : -INFINITY;",
+            "product * scale_log2;"),
+        "weights are read before they are complete": (
+            "    __syncthreads();  // the weights are complete, and no thread reads the last sums any more\n",
+            ""),
+        "query heads behind the eighth read the first ones' rows": (
+            "const int first_row = of_heads % tiles * kRows;",
+            "const int first_row = 0;"),
+        "the last warp's values are left out": (
+            "for (int warp = 1; warp < kWarps; ++warp) sum",
+            "for (int warp = 1; warp < kWarps - 1; ++warp) sum"),
+    },
+    ("kernels/attention/cuda/decoding.cu", "kernels_attention_first_key"): {
+        "splits are counted from the cache's first key": (
+            "const int first = first_key_of(x, block.batch) + block.split * kSplitKeys;",
+            "const int first = max(first_key_of(x, block.batch), block.split * kSplitKeys);"),
+        "no thread checks the first key of a single query": (
+            "    check_first_key(x, block.batch, 0);\n",
+            ""),
+    },
+    ("kernels/attention/cuda/combine_splits.cu", "kernels_attention"): {
+        "splits are added as if their largest scores were equal": (
+            "const float factor = exp2f(softmaxes[i].x - largest);",
+            "const float factor = 1.0f;"),
+        "logsumexp of splits without the maximum": (
+            "(largest + log2f(sum)) * kLn2;",
+            "log2f(sum) * kLn2;"),
+    },
+    ("kernels/attention/cuda.cpp", "kernels_emulated_attention"): {
+        "a query over a cache has a block for each head": (
+            "q.tokens == 1 && k.tokens > kKeysOfSplit && are_aligned(heads);",
+            "false && q.tokens == 1 && k.tokens > kKeysOfSplit && are_aligned(heads);"),
+    },
     ("kernels/attention/cuda/general_backward.cu", "kernels_attention"): {
         "no barrier between loading a tile and reading it": (
             "        load(d_output, x.d_o.rows(batch, head), first_query, range.end, n.head_size);\n"

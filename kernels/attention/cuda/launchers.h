@@ -46,6 +46,11 @@ void forward_general(const ForwardCall& call);
 /// Both kernels of the backward pass.
 void backward_general(const BackwardCall& call, const Tensor& statistics);
 
+/// One query of more keys than a split has, which are split over thread blocks. Rows at multiples of 16
+/// bytes, heads of up to 256 channels.
+inline constexpr std::int64_t kKeysOfSplit = 128;
+void forward_decoding(const ForwardCall& call);
+
 /// Tensor cores: bf16 and f16, heads that suit (tensor_core_heads.h), rows at multiples of 16 bytes,
 /// scale > 0. The backward kernels rotate back heads that fill a tile.
 void forward_mma(const ForwardCall& call);

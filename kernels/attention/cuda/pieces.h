@@ -101,17 +101,23 @@ __device__ void for_each_piece(const Schedule& schedule, int rows, const Extents
   }
 }
 
-/// Reports a query of the block whose first key is below the one before it, or beyond the query.
-/// The blocks of one head check the tensor together.
+/// Reports the query if its first key is below the one before it, or beyond the query.
 template <typename T>
-__device__ void check_first_keys(const ForwardArguments<T>& x, const QueryBlock& block) {
+__device__ void check_first_key(const ForwardArguments<T>& x, int batch, int query) {
   const Extents& n = x.extents;
-  const int row = static_cast<int>(threadIdx.x), query = block.first_query + row;
-  if (x.first_key == nullptr || block.head != 0 || row >= block.rows || query >= n.queries) return;
-  const std::int32_t* const first_keys = first_keys_of(x.first_key, block.batch, n);
+  if (x.first_key == nullptr) return;
+  const std::int32_t* const first_keys = first_keys_of(x.first_key, batch, n);
   const int least = query == 0 ? 0 : first_keys[query - 1];
   if (first_keys[query] >= least && first_keys[query] <= query + n.shift()) return;
-  gpu::report(x.fault, static_cast<std::int64_t>(block.batch) * n.queries + query);
+  gpu::report(x.fault, static_cast<std::int64_t>(batch) * n.queries + query);
+}
+
+/// Checks the block's queries. The blocks of one head check the tensor together.
+template <typename T>
+__device__ void check_first_keys(const ForwardArguments<T>& x, const QueryBlock& block) {
+  const int row = static_cast<int>(threadIdx.x), query = block.first_query + row;
+  if (block.head != 0 || row >= block.rows || query >= x.extents.queries) return;
+  check_first_key(x, block.batch, query);
 }
 
 }  // namespace tessera::cuda::attention
