@@ -75,7 +75,8 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
   using namespace attention;
   check_head_size("attention_forward", q.head_size);
   if (q.batch == 0 || q.tokens == 0) return;
-  const ForwardCall call{o, logsumexp, q, k, v, scale, first_key};
+  const RunTensors runs = find_runs(Pass::forward, first_key, q, k);
+  const ForwardCall call{o, logsumexp, q, k, v, scale, runs};
   if constexpr (kHasCudnn) {
     if (suits_cudnn({&q, &k, &v, &o}, first_key)) return forward_cudnn(call);
   }
@@ -93,7 +94,8 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   if (k.batch == 0 || k.tokens == 0) return;
   // The rotation of a head that is padded would cross the lanes' registers.
   const Rotary* const in_tiles = fills_a_tile(q.head_size) ? rotary : nullptr;
-  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, in_tiles};
+  const RunTensors runs = find_runs(Pass::backward, first_key, q, k);
+  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, runs, in_tiles};
   const auto rotate_back = [&] {
     if (rotary != nullptr) rope_backward(dq, dk, *rotary);
   };

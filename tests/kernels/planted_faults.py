@@ -787,9 +787,6 @@ FAULTS = {
         "splits are counted from the cache's first key": (
             "const int first = first_key_of(x, block.batch) + block.split * kSplitKeys;",
             "const int first = max(first_key_of(x, block.batch), block.split * kSplitKeys);"),
-        "no thread checks the first key of a single query": (
-            "    check_first_key(x, block.batch, 0);\n",
-            ""),
     },
     ("kernels/attention/cuda/combine_splits.cu", "kernels_attention"): {
         "splits are added as if their largest scores were equal": (
@@ -954,21 +951,23 @@ FAULTS = {
             "x, all_head / n.kv_heads, all_head % n.heads,"),
     },
     ("kernels/attention/cuda/pieces.h", "kernels_attention_first_key"): {
-        "a document's tiles begin at the row's first key": (
-            "min(max(key, 0), first + n.shift())",
-            "0"),
         "no barrier between the pieces of a block": (
             "    __syncthreads();  // all warps are done with the last piece\n",
             ""),
+    },
+    ("kernels/attention/cuda/runs.cu", "kernels_attention_first_key"): {
+        "a document's tiles begin at the row's first key": (
+            "min(max(key, 0), query + n.shift())",
+            "0"),
         "a document's keys are seen by the queries after it": (
-            "max(first_keys[end_query - 1] - n.shift(), 0), end_query}",
-            "max(first_keys[end_query - 1] - n.shift(), 0), n.queries}"),
+            "max(first_keys[end_query - 1] - n.shift(), 0), end_query,",
+            "max(first_keys[end_query - 1] - n.shift(), 0), n.queries,"),
         "tiles of queries are counted from query 0": (
-            "{max(first_keys[end_query - 1] - n.shift(), 0), end_query}",
-            "{0, end_query}"),
+            "{end, max(first_keys[end_query - 1] - n.shift(), 0), end_query, 0}",
+            "{end, 0, end_query, 0}"),
         "first keys are not checked": (
-            "first_keys[query] >= least && ",
-            "first_keys[query] >= least - n.keys && "),
+            "if (own[token] < least || own[token] >",
+            "if (own[token] < least - n.keys || own[token] >"),
     },
     ("kernels/attention/cuda/fragments.h", "kernels_attention_first_key"): {
         "a piece is stored over the one before it": (

@@ -695,6 +695,11 @@ FAULTS_ON_GPUS = {
             "config.splitShare = 1;",
             "config.splitShare = 0;"),
     },
+    ("sharding/comm/nccl/job.cpp", "tools_cuda_graph"): {
+        "a capture goes on before NCCL's thread has recorded a call": (
+            "  wait_until_queued(comm, describe);\n  if (is_capturing()) return watch_launches();\n",
+            "  if (is_capturing()) return watch_launches();\n  wait_until_queued(comm, describe);\n"),
+    },
     ("sharding/comm/nccl/job.cpp", "sharding_emulated_overlap"): {
         "sharding.nccl_ctas does not reach NCCL": (
             "  config.maxCTAs = ctas_;\n",

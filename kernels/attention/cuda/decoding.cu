@@ -41,7 +41,7 @@ struct SplitBlock {
 };
 
 /// Shared memory. A lane reads four channels of a query at once, and its neighbours the next 16 bytes:
-/// chunk c of a key, of kQuads quads, meets the queries' quads at c, c + chunks, ...
+/// chunk c of a key, of kQuads quads, is multiplied by the queries' quads c, c + chunks, ...
 template <typename T, int kRows>
 struct Memory {
   static constexpr int kWidth = gpu::Vector<T>::kSize, kQuads = kWidth / 4;
@@ -197,9 +197,6 @@ __global__ void __launch_bounds__(kThreads, kRows == kMostRows ? 3 : 4)
   const Extents& n = x.extents;
   const SplitBlock<kRows> block(n, splits);
   const Memory<T, kRows> memory(gpu::SharedMemory{}, n.head_size);
-  if (block.first_head == 0 && block.split == 0 && threadIdx.x == 0) {
-    check_first_key(x, block.batch, 0);
-  }
   const int first = first_key_of(x, block.batch) + block.split * kSplitKeys;
   const int count = min(kSplitKeys, n.keys - first);
   if (count <= 0) return;

@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "kernels/attention/op.h"
+#include "kernels/attention/cuda/runs.h"
 
 namespace tessera::cuda::attention {
 
@@ -15,14 +15,14 @@ struct ForwardCall {
   Out logsumexp;
   const Heads &q, &k, &v;
   float scale;
-  const Tensor& first_key;
+  const RunTensors& runs;  // of first_key
 };
 
 struct BackwardCall {
   const Heads &dq, &dk, &dv, &d_o, &q, &k, &v, &o;
   const Tensor& logsumexp;
   float scale;
-  const Tensor& first_key;
+  const RunTensors& runs;
   const Rotary* rotary;  // the kernels for tensor cores rotate dq and dk back
 };
 

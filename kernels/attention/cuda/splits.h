@@ -8,8 +8,8 @@
 // the batch or on the GPU.
 #pragma once
 
+#include "kernels/attention/cuda/arguments.h"
 #include "kernels/attention/cuda/launchers.h"
-#include "kernels/attention/cuda/pieces.h"
 
 namespace tessera::cuda::attention {
 
@@ -29,8 +29,7 @@ struct Splits {
 /// The first key that a batch element's query sees.
 template <typename T>
 __device__ int first_key_of(const ForwardArguments<T>& x, int batch) {
-  const Extents& n = x.extents;
-  return query_piece(first_keys_of(x.first_key, batch, n), n, 0, 1).first_key;
+  return x.runs.queries == nullptr ? 0 : x.runs.queries[batch].first_key;
 }
 
 /// By a launch: the query's output and logsumexp of all heads.
