@@ -32,7 +32,7 @@ from typing import NamedTuple
 # attention's backward pass take 208 registers of 232: two counters outside of the loops over tiles are in memory. Grouped products by mma.sync are held to 128 registers, so that two blocks
 # share a multiprocessor. SGD's momentum lacks one register of 32. For sm_120 the compiler keeps two words more of
 # the norms' backward passes over their longest rows. Patterns of "kernel architecture".
-MAY_SPILL = {"backward_hopper_kernel.*Li128ELb1E": 28, "tensor_core_kernel": 56, "sgd_kernel": 18,
+MAY_SPILL = {"backward_hopper_kernel.*Li128ELb1E": 48, "tensor_core_kernel": 56, "sgd_kernel": 18,
              "15backward_kernel.*RowLayout.* sm_120": 24}
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
