@@ -47,6 +47,12 @@ bool suits_hopper(const Heads& q) {
   return gpu::has_hopper() && std::ranges::find(kHopperHeads, q.head_size) != kHopperHeads.end();
 }
 
+/// A batch element's single query over a cache: too few rows for the other kernels.
+bool suits_decoding(std::initializer_list<const Heads*> heads, const Heads& k) {
+  const Heads& q = **heads.begin();
+  return q.tokens == 1 && k.tokens > kKeysOfSplit && are_aligned(heads);
+}
+
 /// cuDNN's backward pass refuses a single query. Its kernels know no first_key.
 [[maybe_unused]] bool suits_cudnn(std::initializer_list<const Heads*> heads,
                                   const Tensor& first_key) {
@@ -69,10 +75,12 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
   using namespace attention;
   check_head_size("attention_forward", q.head_size);
   if (q.batch == 0 || q.tokens == 0) return;
-  const ForwardCall call{o, logsumexp, q, k, v, scale, first_key};
+  const RunTensors runs = find_runs(Pass::forward, first_key, q, k);
+  const ForwardCall call{o, logsumexp, q, k, v, scale, runs};
   if constexpr (kHasCudnn) {
     if (suits_cudnn({&q, &k, &v, &o}, first_key)) return forward_cudnn(call);
   }
+  if (suits_decoding({&q, &k, &v, &o}, k)) return forward_decoding(call);
   if (!suit_tensor_cores({&q, &k, &v, &o}, scale)) return forward_general(call);
   suits_hopper(q) ? forward_hopper(call) : forward_mma(call);
 }
@@ -86,7 +94,8 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
   if (k.batch == 0 || k.tokens == 0) return;
   // The rotation of a head that is padded would cross the lanes' registers.
   const Rotary* const in_tiles = fills_a_tile(q.head_size) ? rotary : nullptr;
-  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, in_tiles};
+  const RunTensors runs = find_runs(Pass::backward, first_key, q, k);
+  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, runs, in_tiles};
   const auto rotate_back = [&] {
     if (rotary != nullptr) rope_backward(dq, dk, *rotary);
   };

@@ -27,6 +27,10 @@
 //             b                D           documents give the bits of each document alone: o,
 //             b                # D         logsumexp, dq, dk and dv.
 //
+// On a GPU a call of one query and more than 128 keys splits the keys over thread blocks. Splits are counted
+// from the query's first key, so its bits do not depend on the batch; they differ in the last places from
+// those of the query among others.
+//
 // Runs of many queries are fast. Where every query has a first key of its own (a sliding window),
 // the results are right but slow: each query is a tile.
 #pragma once

@@ -91,14 +91,14 @@ __device__ void begin_rings(TileMemory& shared, Rings&... rings) {
 }
 
 /// Calls produce() with one warp, and consume() with the consumers' threads. The consumers have the
-/// registers that the producer gives up: 24 + 2 * 240 of 3 * 168.
-template <typename Produce, typename Consume>
+/// registers that the producer gives up: of 3 * 168, 24 + 2 * 240, or 40 + 2 * 232.
+template <int kOfProducer = 24, typename Produce, typename Consume>
 __device__ void run_warp_roles(Produce produce, Consume consume) {
   if (threadIdx.x < kWarpgroup) {
-    lower_registers<24>();
+    lower_registers<kOfProducer>();
     if (threadIdx.x < 32) produce();
   } else {
-    raise_registers<240>();
+    raise_registers<(3 * 168 - kOfProducer) / 2>();
     consume();
   }
 }
@@ -116,12 +116,12 @@ __device__ void run_warp_roles(Produce produce, Consume consume, Finish finish) 
   }
 }
 /// The first one, with one thread for produce().
-template <typename Produce, typename Consume>
+template <int kOfProducer = 24, typename Produce, typename Consume>
 __device__ void run_roles(Produce produce, Consume consume) {
   const auto produce_alone = [&] {
     if (elect_lane()) produce();
   };
-  run_warp_roles(produce_alone, consume);
+  run_warp_roles<kOfProducer>(produce_alone, consume);
 }
 
 /// A consumer's place in the block's rows.

@@ -143,6 +143,7 @@ TEST_CASE("attention with first keys equals the plain formula in float64") {
       {{1, 45, 45, 1, 1, 16}, rows_of({window})},
       {{2, 4, 100, 2, 1, 16}, rows_of({{30, 30, 98, 98}, {96, 97, 97, 99}})},
       {{1, 1, 77, 2, 1, 32}, rows_of({{76}})},
+      {{3, 1, 300, 2, 1, 32}, rows_of({{0}, {130}, {299}})},
   };
   for (const test::AttentionBounds& bounds : test::kAttentionBounds) {
     for (const Case& c : cases) {
@@ -216,6 +217,22 @@ TEST_CASE("first keys of zero change no bit") {
   }
 }
 
+// Splits are counted from the first key, and NaN before it is never read.
+TEST_CASE("one query with a first key has the bits of its keys alone") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    Problem window({1, 1, 300, 4, 2, 64}, dtype);
+    const Problem alone({1, 1, 300, 4, 2, 64}, dtype);
+    attention_forward(alone.o, alone.logsumexp, window.q, part(window.k, 0, 37, 263),
+                      part(window.v, 0, 37, 263), window.scale);
+    window.k.tensor.reshape({300, 512}).slice(0, 37).copy_from(test::poisoned({37, 512}, dtype));
+    window.first_key = rows_of({{37}});
+    window.forward();
+    REQUIRE(same_bits(window.o.tensor, alone.o.tensor));
+    REQUIRE(same_bits(window.logsumexp, alone.logsumexp));
+  }
+}
+
 // A score that is computed and then masked would still spread NaN: 0 times NaN is NaN.
 TEST_CASE("a document of NaN leaves the bits of its neighbours") {
   const test::Rank rank;
@@ -264,9 +281,10 @@ TEST_CASE("attention rejects a first_key of another shape or dtype") {
 // The GPU finds bad numbers in the kernel, and raises them at the next synchronization.
 TEST_CASE("attention rejects first keys that fall or hide all keys of a query") {
   const test::Rank rank;
-  const auto error_of = [](const Ints& numbers, DType dtype) {
-    Problem problem({2, 3, 5, 2, 1, 64}, dtype);
-    problem.first_key = Tensor::from(numbers, {2, 3});
+  const auto error_of = [](const Ints& numbers, DType dtype, std::int64_t keys = 5) {
+    const auto queries = static_cast<std::int64_t>(numbers.size()) / 2;
+    Problem problem({2, queries, keys, 2, 1, 64}, dtype);
+    problem.first_key = Tensor::from(numbers, {2, queries});
     return [problem] {
       problem.forward();
       current_stream().synchronize();
@@ -285,6 +303,12 @@ TEST_CASE("attention rejects first keys that fall or hide all keys of a query") 
                               "the number at position 1 of first_key"));
     REQUIRE_THROWS_WITH(error_of({-1, 0, 0, 0, 0, 0}, dtype)(),
                         place("is -1; expected 0", "the number at position 0 of first_key"));
+    REQUIRE_NOTHROW(error_of({0, 199}, dtype, 200)());
+    for (const std::int32_t number : {-1, 200}) {
+      REQUIRE_THROWS_WITH(error_of({0, number}, dtype, 200)(),
+                          place("first_key of query 0 of batch element 1 is",
+                                "the number at position 1 of first_key"));
+    }
   }
 }
 

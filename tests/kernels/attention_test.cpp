@@ -23,6 +23,20 @@ const std::vector<Sizes> kSizes = {
     {1, 70, 70, 2, 1, 250},  {1, 66, 200, 3, 1, 7},
 };
 
+// One query of more keys than a split has. Key heads that 1, 2, 3, 8 and 9 query heads share; splits of one
+// key and whole ones; heads of less than 128 bytes, and of more.
+const std::vector<Sizes> kDecoding = {
+    {2, 1, 129, 1, 1, 64}, {1, 1, 256, 4, 2, 72},  {2, 1, 300, 6, 2, 128},
+    {1, 1, 500, 8, 1, 24}, {1, 1, 140, 9, 1, 256},
+};
+
+/// A batch element's part of a call.
+Heads element(Heads x, std::int64_t b) {
+  x.offset += b * x.batch_stride;
+  x.batch = 1;
+  return x;
+}
+
 }  // namespace
 
 TEST_CASE("attention and its gradients equal the plain formula in float64") {
@@ -30,6 +44,49 @@ TEST_CASE("attention and its gradients equal the plain formula in float64") {
   for (const test::AttentionBounds& bounds : test::kAttentionBounds) {
     for (const Sizes& sizes : kSizes)
       test::check_errors(Problem(sizes, bounds.dtype), bounds, 1e-6);
+  }
+}
+
+TEST_CASE("attention of one query over many keys equals the plain formula in float64") {
+  const test::Rank rank;
+  for (const test::AttentionBounds& bounds : test::kAttentionBounds) {
+    for (const Sizes& sizes : kDecoding) {
+      test::check_errors(Problem(sizes, bounds.dtype), bounds, 1e-6);
+    }
+  }
+}
+
+// The largest score of a split may be far from those of the others.
+TEST_CASE("attention of one query stays exact when scores differ by hundreds") {
+  const test::Rank rank;
+  for (const float scale : {0.25f, -0.25f}) {
+    Problem problem({1, 1, 400, 2, 2, 16}, DType::f32, 10.0);
+    problem.scale = scale;
+    const Reference reference(problem);
+    problem.forward();
+    CHECK(relative_error(elements(problem.o), reference.o) <= 1e-5);
+  }
+}
+
+TEST_CASE("attention of one query has the same bits in any batch, and over any cache") {
+  const test::Rank rank;
+  for (const DType dtype : test::kFloating) {
+    const Problem batch({3, 1, 300, 4, 2, 64}, dtype);
+    batch.forward();
+    for (std::int64_t b = 0; b < 3; ++b) {
+      const Problem alone({1, 1, 300, 4, 2, 64}, dtype);
+      // The same keys in a cache of 512 positions, of which the others are NaN.
+      const Tensor cache = test::poisoned({1, 512, 512}, dtype);
+      cache.reshape({512, 512})
+          .slice(0, 300)
+          .copy_from(batch.k.tensor.reshape({900, 512}).slice(300 * b, 300 * (b + 1)));
+      attention_forward(alone.o, alone.logsumexp, element(batch.q, b),
+                        heads_of(cache, 256, 2, 64, 300), heads_of(cache, 384, 2, 64, 300),
+                        batch.scale);
+      CAPTURE(name_of(dtype), b);
+      CHECK((elements(alone.o) == elements(element(batch.o, b))));
+      CHECK(test::same_bits(alone.logsumexp, batch.logsumexp.slice(b, b + 1)));
+    }
   }
 }
 
@@ -63,13 +120,14 @@ TEST_CASE("attention does not look ahead: a later token changes no bit of an ear
 
 TEST_CASE("attention gives the same bits under every schedule") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    // Two tiles of queries and of keys, the second of one row; grouped heads.
-    const Sizes sizes{1, 33, 65, 2, 1, 64};
-    test::require_equal_under_every_schedule([&] {
-      const Problem problem(sizes, dtype);
-      problem.run();
-      return test::results_of(problem);
-    });
+    // Two tiles of queries and of keys, the second of one row; grouped heads. Three splits.
+    for (const Sizes& sizes : {Sizes{1, 33, 65, 2, 1, 64}, Sizes{1, 1, 300, 2, 1, 64}}) {
+      test::require_equal_under_every_schedule([&] {
+        const Problem problem(sizes, dtype);
+        problem.run();
+        return test::results_of(problem);
+      });
+    }
   }
 }
 

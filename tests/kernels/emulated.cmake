@@ -5,8 +5,10 @@ if(TARGET test_kernels_emulated_traffic)
   set(kernels ${PROJECT_SOURCE_DIR}/kernels)
   file(GLOB counted CONFIGURE_DEPENDS ${kernels}/attention/cuda/hopper/*.cu
     ${kernels}/grouped_matmul/hopper/*.cu)
-  list(APPEND counted ${kernels}/attention/cuda/query_statistics.cu ${kernels}/cuda/column_sums.cu
-    ${kernels}/cuda/radix_sort.cu)
+  foreach(name query_statistics decoding combine_splits)
+    list(APPEND counted ${kernels}/attention/cuda/${name}.cu)
+  endforeach()
+  list(APPEND counted ${kernels}/cuda/column_sums.cu ${kernels}/cuda/radix_sort.cu)
   foreach(name adamw add bias cast cross_entropy dispatch dropout embedding gelu layer_norm qk_norm rms_norm
       rope router scale swiglu tree_reduce)
     list(APPEND counted ${kernels}/${name}/cuda.cu)

@@ -139,6 +139,39 @@ TEST_CASE("a GPU of architecture 9.0 takes heads of 64 and 128 with Hopper's ker
   for (const std::int64_t head_size : {32, 68, 136}) REQUIRE(uses(90, head_size).empty());
 }
 
+// Unaligned rows, and keys that one block of the other kernels takes, are not split.
+TEST_CASE("one query over more than 128 keys has a thread block for each 128 of each key head") {
+  const auto blocks_of = [](const Sizes& sizes, DType dtype) {
+    const test::Rank rank;
+    const test::AttentionProblem problem(sizes, dtype);
+    emulation::start_launch_list();
+    problem.forward();
+    current_stream().synchronize();
+    std::map<std::string, std::uint64_t> blocks;
+    for (const emulation::LaunchRecord& launch : emulation::take_launch_list()) {
+      for (const char* name : {"split_kernel", "combine_kernel"}) {
+        if (launch.kernel.find(name) != std::string::npos) blocks[name] += launch.blocks;
+      }
+    }
+    return blocks;
+  };
+  using Blocks = std::map<std::string, std::uint64_t>;
+  for (const int capability : {80, 90}) {
+    const Capability gpu(capability);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      // 2 key heads of 8 splits, and 8 query heads of 2 times 32 channels.
+      CHECK(blocks_of({1, 1, 1000, 8, 2, 64}, dtype) ==
+            Blocks{{"split_kernel", 16}, {"combine_kernel", 16}});
+      // 17 query heads in blocks of 8.
+      CHECK(blocks_of({2, 1, 129, 17, 1, 32}, dtype) ==
+            Blocks{{"split_kernel", 2 * 3 * 2}, {"combine_kernel", 34}});
+      CHECK(blocks_of({1, 1, 128, 8, 2, 64}, dtype).empty());
+      CHECK(blocks_of({1, 2, 1000, 8, 2, 64}, dtype).empty());
+    }
+    CHECK(blocks_of({1, 1, 200, 2, 2, 20}, DType::bf16).empty());
+  }
+}
+
 // The emulated GPU has 4 multiprocessors and 1 MiB of L2 cache. Each of the five rows has 3 blocks of keys
 // and 6 of queries: 45 blocks for 4 thread blocks, in sections of three heads of keys and of two.
 TEST_CASE("Hopper's attention of a whole batch gives the bits of each of its rows alone") {

@@ -369,4 +369,24 @@ TEST_CASE("traffic: gradients of experts' weights are stored once, without bank 
   }
 }
 
+// H query heads read K key heads, four each. Of every 128 keys a query head has D sums, the largest score and
+// the sum of weights, in f32. Each of its 32 channels reads the statistics of all splits twice.
+TEST_CASE("traffic: one query reads each key and value once, and 3 % more for its splits") {
+  const test::Rank rank;
+  constexpr std::uint64_t T = 1024, H = 8, K = 2, D = 128, kSplits = T / 128;
+  const auto rows = [](std::uint64_t tokens, std::uint64_t heads) {
+    const auto width = static_cast<std::int64_t>(heads * D);
+    return heads_of(bf16({1, static_cast<std::int64_t>(tokens), width}), 0,
+                    static_cast<std::int64_t>(heads), D);
+  };
+  const Heads q = rows(1, H), k = rows(T, K), v = rows(T, K), o = rows(1, H);
+  const Tensor logsumexp = f32({1, H, 1});
+  const auto decoding = launches_of([&] { attention_forward(o, logsumexp, q, k, v, 0.125f); });
+  const std::uint64_t keys = 4 * T * K * D, of_splits = kSplits * H * (4 * D + 8);
+  REQUIRE(decoding.blocks == 2);
+  REQUIRE(decoding.work.reads.bytes >= keys + of_splits);
+  require_distinct(decoding, keys + 2 * H * D + of_splits, of_splits + 2 * H * D + 4 * H, 2);
+  REQUIRE(static_cast<double>(of_splits) < 0.032 * static_cast<double>(keys));
+}
+
 }  // namespace tessera

@@ -777,6 +777,38 @@ FAULTS = {
             "      for (float& value : outputs.values[i]) value *= correction;",
             "      for (float& value : outputs.values[i]) value *= 1.0f;"),
     },
+    ("kernels/attention/cuda/decoding.cu", "kernels_attention"): {
+        "a split's last keys are those behind the cache": (
+            "key < count ? product * scale_log2 : -INFINITY;",
+            "product * scale_log2;"),
+        "weights are read before they are complete": (
+            "    __syncthreads();  // the weights are complete, and no thread reads the last sums any more\n",
+            ""),
+        "query heads behind the eighth read the first ones' rows": (
+            "const int first_row = of_heads % tiles * kRows;",
+            "const int first_row = 0;"),
+        "the last warp's values are left out": (
+            "for (int warp = 1; warp < kWarps; ++warp) sum",
+            "for (int warp = 1; warp < kWarps - 1; ++warp) sum"),
+    },
+    ("kernels/attention/cuda/decoding.cu", "kernels_attention_first_key"): {
+        "splits are counted from the cache's first key": (
+            "const int first = first_key_of(x, block.batch) + block.split * kSplitKeys;",
+            "const int first = max(first_key_of(x, block.batch), block.split * kSplitKeys);"),
+    },
+    ("kernels/attention/cuda/combine_splits.cu", "kernels_attention"): {
+        "splits are added as if their largest scores were equal": (
+            "const float factor = exp2f(softmaxes[i].x - largest);",
+            "const float factor = 1.0f;"),
+        "logsumexp of splits without the maximum": (
+            "(largest + log2f(sum)) * kLn2;",
+            "log2f(sum) * kLn2;"),
+    },
+    ("kernels/attention/cuda.cpp", "kernels_emulated_attention"): {
+        "a query over a cache has a block for each head": (
+            "q.tokens == 1 && k.tokens > kKeysOfSplit && are_aligned(heads);",
+            "false && q.tokens == 1 && k.tokens > kKeysOfSplit && are_aligned(heads);"),
+    },
     ("kernels/attention/cuda/general_backward.cu", "kernels_attention"): {
         "no barrier between loading a tile and reading it": (
             "        load(d_output, x.d_o.rows(batch, head), first_query, range.end, n.head_size);\n"
@@ -927,21 +959,23 @@ FAULTS = {
             "x, all_head / n.kv_heads, all_head % n.heads,"),
     },
     ("kernels/attention/cuda/pieces.h", "kernels_attention_first_key"): {
-        "a document's tiles begin at the row's first key": (
-            "min(max(key, 0), first + n.shift())",
-            "0"),
         "no barrier between the pieces of a block": (
             "    __syncthreads();  // all warps are done with the last piece\n",
             ""),
+    },
+    ("kernels/attention/cuda/runs.cu", "kernels_attention_first_key"): {
+        "a document's tiles begin at the row's first key": (
+            "min(max(key, 0), query + n.shift())",
+            "0"),
         "a document's keys are seen by the queries after it": (
-            "max(first_keys[end_query - 1] - n.shift(), 0), end_query}",
-            "max(first_keys[end_query - 1] - n.shift(), 0), n.queries}"),
+            "max(first_keys[end_query - 1] - n.shift(), 0), end_query,",
+            "max(first_keys[end_query - 1] - n.shift(), 0), n.queries,"),
         "tiles of queries are counted from query 0": (
-            "{max(first_keys[end_query - 1] - n.shift(), 0), end_query}",
-            "{0, end_query}"),
+            "{end, max(first_keys[end_query - 1] - n.shift(), 0), end_query, 0}",
+            "{end, 0, end_query, 0}"),
         "first keys are not checked": (
-            "first_keys[query] >= least && ",
-            "first_keys[query] >= least - n.keys && "),
+            "if (own[token] < least || own[token] >",
+            "if (own[token] < least - n.keys || own[token] >"),
     },
     ("kernels/attention/cuda/fragments.h", "kernels_attention_first_key"): {
         "a piece is stored over the one before it": (

@@ -37,7 +37,7 @@ struct Rank {
   cudaStream_t native() const { return *stream; }
   void begin() const {
     here();
-    check(cudaStreamBeginCapture(*stream, cudaStreamCaptureModeGlobal));
+    check(cudaStreamBeginCapture(*stream, mode));
   }
   void end() {
     here();
@@ -55,6 +55,7 @@ struct Rank {
   }
 
   int device;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Ints> x;
   std::unique_ptr<Graph> graph;
@@ -200,6 +201,51 @@ TEST_CASE("an operation of NCCL is one node, and captured and queued ones altern
   for (Rank* const rank : {&ranks.first, &ranks.second}) rank->launch();
   REQUIRE(ranks.first.value() == 8);
   REQUIRE(ranks.second.value() == 8);
+}
+
+TEST_CASE("a thread of NCCL's own records a call, whatever the capture's mode") {
+  const DeviceOptionsGuard two({.devices = 2});
+  for (const auto mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
+                          cudaStreamCaptureModeRelaxed}) {
+    Ranks ranks;
+    ranks.first.mode = ranks.second.mode = mode;
+    ranks.capture({sum});
+    for (Rank* const rank : {&ranks.first, &ranks.second}) {
+      rank->here();
+      set(rank->x->data, 2, rank->native());
+      rank->launch();
+    }
+    CHECK(ranks.first.value() == 4);
+  }
+}
+
+// Another thread's questions, as a watcher's, do not mean that the host has waited.
+TEST_CASE("a capture that ends before NCCL has recorded a call is refused") {
+  const DeviceOptionsGuard two({.devices = 2});
+  Ranks ranks;
+  for (Rank* const rank : {&ranks.first, &ranks.second}) {
+    rank->begin();
+    sum(*rank);
+  }
+  std::thread([&] {
+    for (int i = 0; i < 100; ++i) {
+      ncclResult_t state = ncclSuccess;
+      ncclCommGetAsyncError(ranks.first.comm, &state);
+      CHECK(state == ncclInProgress);
+      std::this_thread::yield();
+    }
+  }).join();
+  ranks.first.here();
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamEndCapture(ranks.first.native(), &graph) == cudaErrorStreamCaptureInvalidated);
+  CHECK_THAT(cudaGetErrorString(cudaErrorStreamCaptureInvalidated),
+             Contains("NCCL has not recorded a call: wait until ncclCommGetAsyncError's state"));
+  CHECK(ranks.settle() == ncclSuccess);  // the second's
+  ncclResult_t state = ncclSuccess;
+  ncclCommGetAsyncError(ranks.first.comm, &state);
+  CHECK(state == ncclUnhandledCudaError);
+  CHECK_THAT(ncclGetLastError(ranks.first.comm), Contains("the capture ended before NCCL"));
+  ranks.second.end();
 }
 
 TEST_CASE("a call that one rank captures and another queues is refused") {

@@ -663,7 +663,7 @@ FAULTS_OF_TCP = {
 }
 
 FAULTS_ON_GPUS = {
-    ("sharding/comm/nccl/job.cpp", "sharding_cuda_nccl"): {
+    ("sharding/comm/nccl/job.cpp", "sharding_emulated_nccl_job"): {
         "a call that never ends on the GPU has no deadline": (
             "  if (!own) own = find_overdue_call();\n",
             ""),
@@ -695,6 +695,11 @@ FAULTS_ON_GPUS = {
             "config.splitShare = 1;",
             "config.splitShare = 0;"),
     },
+    ("sharding/comm/nccl/job.cpp", "tools_cuda_graph"): {
+        "a capture goes on before NCCL's thread has recorded a call": (
+            "  wait_until_queued(comm, describe);\n  if (is_capturing()) return watch_launches();\n",
+            "  if (is_capturing()) return watch_launches();\n  wait_until_queued(comm, describe);\n"),
+    },
     ("sharding/comm/nccl/job.cpp", "sharding_emulated_overlap"): {
         "sharding.nccl_ctas does not reach NCCL": (
             "  config.maxCTAs = ctas_;\n",
@@ -708,7 +713,7 @@ FAULTS_ON_GPUS = {
             "control.size() > 1 && !options.deterministic;",
             "control.size() > 1;"),
     },
-    ("sharding/comm/world.cpp", "sharding_cuda_nccl"): {
+    ("sharding/comm/world.cpp", "sharding_cuda_world"): {
         "threads with a GPU each take NCCL, and hang": (
             "const bool nccl = options.communicator == CommunicatorKind::nccl;",
             "const bool nccl = options.communicator != CommunicatorKind::threads && kHasNccl && options.ranks > 1;"),

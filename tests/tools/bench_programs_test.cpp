@@ -99,6 +99,7 @@ TEST_CASE("bench_kernels: every kernel has a row with a baseline") {
                                      "qk_norm_backward",
                                      "attention_forward",
                                      "attention_backward",
+                                     "attention_decoding",
                                      "attention_packed_forward",
                                      "attention_packed_backward",
                                      "gelu_forward",

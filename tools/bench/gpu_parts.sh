@@ -1,7 +1,19 @@
-# Parts of a run on a machine with GPUs, for on_gpu.sh and on_gpus.sh, which source this file. They set bin,
-# out, parts, python and failed, and describe what a part is.
+# Parts of a run on a machine with GPUs, for on_gpu.sh and on_gpus.sh, which source this file: their arguments
+# BUILD OUT [PART...], and the functions that run a part. The comment at a script's head is its usage.
 #
-# shellcheck shell=bash disable=SC2154 # the variables are theirs
+# shellcheck shell=bash disable=SC2034 # the scripts read the variables
+
+if (($# < 2)); then
+  sed -n '2,/^# shellcheck/{/^# shellcheck/!s/^# \{0,1\}//p}' "$0" >&2
+  exit 2
+fi
+bin=$1/bin
+mkdir -p "$2" || exit 1
+out=$(cd "$2" && pwd)
+shift 2
+parts=("$@")
+python=${PYTHON:-python3}
+failed=0
 
 say() {
   echo "$*" | tee -a "$out/summary.txt"

@@ -30,19 +30,7 @@
 # shellcheck disable=SC2317 # the parts' functions are called by name
 set -uo pipefail
 
-if (($# < 2)); then
-  sed -n '2,28s/^# \{0,1\}//p' "$0" >&2
-  exit 2
-fi
-bin=$1/bin
-mkdir -p "$2" || exit 1
-out=$(cd "$2" && pwd)
-shift 2
-parts=("$@")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-python=${PYTHON:-python3}
-failed=0
-
 # shellcheck source=tools/bench/gpu_parts.sh
 source "$here/gpu_parts.sh"
 

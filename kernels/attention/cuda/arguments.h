@@ -3,7 +3,6 @@
 
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/attention/cuda/schedule.h"
-#include "kernels/cuda/fault.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/numeric.h"
 #include "kernels/rope/device.h"
@@ -80,24 +79,13 @@ __host__ __device__ inline int padded_queries(int queries) {
   return (queries + kStatisticsPadding - 1) / kStatisticsPadding * kStatisticsPadding;
 }
 
-/// first_key in device memory, or null.
-inline const std::int32_t* device_first_keys(const Tensor& first_key) {
-  return first_key.defined() ? first_key.data<std::int32_t>() : nullptr;
-}
-/// The numbers of one batch element.
-__device__ inline const std::int32_t* first_keys_of(const std::int32_t* first_key, int batch,
-                                                    const Extents& n) {
-  return first_key == nullptr ? nullptr : first_key + static_cast<std::int64_t>(batch) * n.queries;
-}
-
 template <typename T>
 struct ForwardArguments {
   DeviceHeads<T> o;
   float* logsumexp;
   DeviceHeads<T> q, k, v;
   Extents extents;
-  const std::int32_t* first_key;
-  FaultSlot fault;  // of first_key
+  Runs runs;
 
   explicit ForwardArguments(const ForwardCall& x)
       : o(x.o),
@@ -106,12 +94,7 @@ struct ForwardArguments {
         k(x.k),
         v(x.v),
         extents(x.q, x.k, x.scale),
-        first_key(device_first_keys(x.first_key)) {
-    if (first_key == nullptr) return;
-    fault = fault_slot(current_stream(),
-                       "attention_forward: the number at position {} of first_key is below the one "
-                       "before it, or beyond its query");
-  }
+        runs(x.runs.runs()) {}
 };
 
 template <typename T>
@@ -120,7 +103,7 @@ struct BackwardArguments {
   const float* logsumexp;
   QueryStatistics* statistics;  // workspace
   Extents extents;
-  const std::int32_t* first_key;
+  Runs runs;
   DeviceRotary rotation;  // how dQ and dK are rotated back before they are stored
 
   BackwardArguments(const BackwardCall& x, const Tensor& workspace)
@@ -135,7 +118,7 @@ struct BackwardArguments {
         logsumexp(x.logsumexp.data<float>()),
         statistics(reinterpret_cast<QueryStatistics*>(workspace.data<float>())),
         extents(x.q, x.k, x.scale),
-        first_key(device_first_keys(x.first_key)),
+        runs(x.runs.runs()),
         rotation(x.rotary != nullptr ? DeviceRotary(*x.rotary) : DeviceRotary()) {}
   /// The statistics of one head's queries.
   __device__ QueryStatistics* statistics_of(int batch, int head) const {

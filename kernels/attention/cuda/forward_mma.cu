@@ -44,7 +44,6 @@ __global__ void __launch_bounds__(kThreads)
   const auto queries = take<QueryTile, T>(shared);
   const auto keys = take<KeyTiles, T>(shared), values = take<KeyTiles, T>(shared);
   const Extents& n = x.extents;
-  if constexpr (kCut) check_first_keys(x, QueryBlock(n, schedule, kQueries));
   const auto visit = [&](const QueryBlock& block, const QueryPiece& piece) {
     const int batch = block.batch, head = block.head, kv_head = block.kv_head;
     const int first_row = block.first_query + warp_row<kM>();  // the warp's
@@ -94,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
     });
     store(x.o.rows(batch, head), first_row, piece, outputs, factors, queries, warp_row<kM>());
   };
-  for_each_piece<QueryBlock, QueryPiece, kCut>(schedule, kQueries, n, x.first_key, visit);
+  for_each_piece<QueryBlock, QueryPiece, kCut>(schedule, kQueries, n, x.runs, visit);
 }
 
 template <typename T, int kHeadSize, bool kCut>
@@ -113,7 +112,8 @@ void forward_mma(const ForwardCall& call) {
   visit_tensor_core_heads(call.q, [&](auto size, auto element) {
     constexpr int kHeadSize = decltype(size)::kValue;
     using T = decltype(element);
-    call.first_key.defined() ? launch<T, kHeadSize, true>(call) : launch<T, kHeadSize, false>(call);
+    call.runs.queries.defined() ? launch<T, kHeadSize, true>(call)
+                                : launch<T, kHeadSize, false>(call);
   });
 }
 

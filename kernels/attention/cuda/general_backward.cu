@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
     dk.store(x.dk.rows(batch, kv_head), first_key, piece, n.head_size, n.scale);
     dv.store(x.dv.rows(batch, kv_head), first_key, piece, n.head_size, 1.0f);
   };
-  for_each_piece<KeyBlock, KeyPiece, true>(schedule, kRows, n, x.first_key, visit);
+  for_each_piece<KeyBlock, KeyPiece, true>(schedule, kRows, n, x.runs, visit);
 }
 
 template <typename T, int kChannels>
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     dq.store(x.dq.rows(batch, head), first_query, piece, n.head_size, n.scale);
   };
-  for_each_piece<QueryBlock, QueryPiece, true>(schedule, kRows, n, x.first_key, visit);
+  for_each_piece<QueryBlock, QueryPiece, true>(schedule, kRows, n, x.runs, visit);
 }
 
 }  // namespace

@@ -56,7 +56,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Tile<kChannels> queries(shared), keys(shared), values(shared);
   const Weights weights(shared);
   const Extents& n = x.extents;
-  check_first_keys(x, QueryBlock(n, schedule, kRows));
   const auto visit = [&](const QueryBlock& block, const QueryPiece& piece) {
     const int thread = unhoisted(static_cast<int>(threadIdx.x));
     const int lane = thread % 32, warp_row = thread / 32 * kRowsPerWarp;
@@ -103,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     outputs.store(x.o.rows(batch, head), first_query, piece, n.head_size, 1.0f);
   };
-  for_each_piece<QueryBlock, QueryPiece, true>(schedule, kRows, n, x.first_key, visit);
+  for_each_piece<QueryBlock, QueryPiece, true>(schedule, kRows, n, x.runs, visit);
 }
 
 }  // namespace

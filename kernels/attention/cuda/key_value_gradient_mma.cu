@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(KeyValueGradient<kQueries>::kThreads)
     store((makes_dv ? x.dv : x.dk).rows(block.batch, block.kv_head), first_row, piece, gradient,
           RowValues<kM>::all(makes_dv ? 1.0f : n.scale), scratch, row);
   };
-  for_each_piece<KeyBlock, KeyPiece, kCut>(schedule, Size::kRows, n, x.first_key, visit);
+  for_each_piece<KeyBlock, KeyPiece, kCut>(schedule, Size::kRows, n, x.runs, visit);
 }
 
 template <typename T, int kHeadSize, int kQueries, bool kCut>
@@ -244,8 +244,8 @@ void key_value_gradient_mma(const BackwardCall& call, const Tensor& statistics) 
   visit_tensor_core_heads(call.q, [&](auto size, auto element) {
     constexpr int kHeadSize = decltype(size)::kValue;
     using T = decltype(element);
-    call.first_key.defined() ? launch<T, kHeadSize, true>(call, statistics)
-                             : launch<T, kHeadSize, false>(call, statistics);
+    call.runs.queries.defined() ? launch<T, kHeadSize, true>(call, statistics)
+                                : launch<T, kHeadSize, false>(call, statistics);
   });
 }
 

@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "kernels/attention/op.h"
+#include "kernels/attention/cuda/runs.h"
 
 namespace tessera::cuda::attention {
 
@@ -15,14 +15,14 @@ struct ForwardCall {
   Out logsumexp;
   const Heads &q, &k, &v;
   float scale;
-  const Tensor& first_key;
+  const RunTensors& runs;  // of first_key
 };
 
 struct BackwardCall {
   const Heads &dq, &dk, &dv, &d_o, &q, &k, &v, &o;
   const Tensor& logsumexp;
   float scale;
-  const Tensor& first_key;
+  const RunTensors& runs;
   const Rotary* rotary;  // the kernels for tensor cores rotate dq and dk back
 };
 
@@ -45,6 +45,11 @@ inline constexpr std::int64_t kMostChannels = 256;
 void forward_general(const ForwardCall& call);
 /// Both kernels of the backward pass.
 void backward_general(const BackwardCall& call, const Tensor& statistics);
+
+/// One query of more keys than a split has, which are split over thread blocks. Rows at multiples of 16
+/// bytes, heads of up to 256 channels.
+inline constexpr std::int64_t kKeysOfSplit = 128;
+void forward_decoding(const ForwardCall& call);
 
 /// Tensor cores: bf16 and f16, heads that suit (tensor_core_heads.h), rows at multiples of 16 bytes,
 /// scale > 0. The backward kernels rotate back heads that fill a tile.

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(QueryGradient<kHeadSize>::kThreads)
     store(x.dq.rows(same.batch, same.head), same.first_query + warp_row<kM>(), piece, dq,
           RowValues<kM>::all(n.scale), queries, warp_row<kM>());
   };
-  for_each_piece<QueryBlock, QueryPiece, kCut>(schedule, kQueries, n, x.first_key, visit);
+  for_each_piece<QueryBlock, QueryPiece, kCut>(schedule, kQueries, n, x.runs, visit);
 }
 
 template <typename T, int kHeadSize, bool kCut>
@@ -97,8 +97,8 @@ void query_gradient_mma(const BackwardCall& call, const Tensor& statistics) {
   visit_tensor_core_heads(call.q, [&](auto size, auto element) {
     constexpr int kHeadSize = decltype(size)::kValue;
     using T = decltype(element);
-    call.first_key.defined() ? launch<T, kHeadSize, true>(call, statistics)
-                             : launch<T, kHeadSize, false>(call, statistics);
+    call.runs.queries.defined() ? launch<T, kHeadSize, true>(call, statistics)
+                                : launch<T, kHeadSize, false>(call, statistics);
   });
 }
 

@@ -225,6 +225,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return refuse(cudaErrorStreamCaptureWrongThread);
   }
   const bool joined = is_joined(*capture);
+  if (capture->late_calls > 0 && capture->broken.empty()) {
+    capture->broken =
+        "NCCL has not recorded a call: wait until ncclCommGetAsyncError's state is success";
+  }
   end(capture);
   if (failed != cudaSuccess) return failed;
   if (!capture->broken.empty()) return refuse(cudaErrorStreamCaptureInvalidated, capture->broken);

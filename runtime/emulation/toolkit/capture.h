@@ -26,6 +26,7 @@ struct Capture {
   std::shared_ptr<GraphNodes> graph = std::make_shared<GraphNodes>();
   std::string broken;  // the reason; empty: the capture is valid
   bool ended = false;
+  int late_calls = 0;  // of NCCL, which its thread has not recorded yet
 };
 
 struct Work {

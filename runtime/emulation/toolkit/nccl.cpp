@@ -1,8 +1,10 @@
 // NCCL for threads of one process.
 //
 // Every communicator has its own thread. It waits for the other ranks' threads, then queues the
-// operation on the stream of the call (nccl_exchange.h), or records it if the stream captures. To calls
-// that wait for linked GPUs the operation is under way from the call on (peer_waits.h).
+// operation on the stream of the call (nccl_exchange.h), or records it if the stream captures. The library's
+// thread may be late. Here it records when the thread that made the call asks for the state, and a capture that
+// ends before is invalid. To calls that wait for linked GPUs the operation is under way from the call on
+// (peer_waits.h).
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -11,6 +13,7 @@
 
 #include <emulated_device.h>
 
+#include "runtime/emulation/toolkit/capture.h"
 #include "runtime/emulation/toolkit/device_queue.h"
 #include "runtime/emulation/toolkit/nccl_exchange.h"
 #include "runtime/emulation/toolkit/nccl_faults.h"
@@ -44,11 +47,13 @@ struct ncclComm {
   int rank = 0;
   int device = 0;
 
-  std::mutex mutex;  // of state and error
+  std::mutex mutex;  // of state, error and caller
   ncclResult_t state = ncclInProgress;
   std::string error;
   bool finalized = false;
   bool leave = false;
+  std::thread::id caller;  // the thread of the last calls
+  bool asked = false;      // for the state, by the caller since then
 
   std::thread worker;
   std::uint64_t collectives = 0;
@@ -66,11 +71,19 @@ struct ncclComm {
     state = to;
     error = why;
   }
+  /// Whether the last calls were this thread's.
+  bool is_caller() {
+    const std::lock_guard lock(mutex);
+    return caller == std::this_thread::get_id();
+  }
   /// Runs `work` on the communicator's thread. `work` sets the final state.
   template <typename Work>
   void start(Work work) {
     if (worker.joinable()) worker.join();
+    asked = false;
     set_state(ncclInProgress);
+    const std::lock_guard lock(mutex);
+    caller = std::this_thread::get_id();
     worker = std::thread([this, work] {
       cudaSetDevice(device);
       try {
@@ -121,12 +134,19 @@ void launch(const ncclComm& comm, const Operation& side, int from, int to, std::
   devices.peer_waits.launch({comm.clique.get(), from, to, number}, {comm.device, call}, others);
 }
 
+/// Adds to the calls of the stream's capture that are not recorded yet.
+void count_late(const Operation& side, int calls) {
+  const auto lock = Devices::get().lock();
+  if (side.captured && side.stream->capture != nullptr) side.stream->capture->late_calls += calls;
+}
+
 Call launch(ncclComm& comm, const Operation& side) {
   const bool message = side.kind == Kind::message, sends = side.from != nullptr;
   const int from = !message ? -1 : sends ? comm.rank : side.peer;
   const int to = !message ? -1 : sends ? side.peer : comm.rank;
   const std::uint64_t number = message ? comm.messages[{from, to}]++ : comm.collectives++;
   launch(comm, side, from, to, number);
+  count_late(side, 1);
   return {side, comm.clique->rendezvous(from, to, number, message ? 2 : comm.clique->ranks())};
 }
 
@@ -145,22 +165,23 @@ bool agree(const Call& call) {
 }
 
 /// Waits until all ranks are there. False if the communicator was aborted or the ranks disagree.
-bool meet(ncclComm& comm, const Call& call) {
-  if (!comm.clique->wait_until_all_arrived(*call.rendezvous, comm.leave)) return false;
-  if (agree(call)) return true;
+bool meet(ncclComm& comm, const std::vector<Call>& calls) {
+  for (const Call& call : calls) comm.clique->arrive(*call.rendezvous, comm.rank, call.side);
+  for (const Call& call : calls) {
+    if (!comm.clique->wait_until_all_arrived(*call.rendezvous, comm.leave)) return false;
+  }
+  if (std::all_of(calls.begin(), calls.end(), agree)) return true;
+  for (const Call& call : calls) count_late(call.side, -1);
   comm.set_state(ncclInvalidUsage, "ranks disagree about a call");
   return false;
 }
 
 void carry_out(ncclComm& comm, const std::vector<Call>& calls) {
   if (never_queued) return comm.clique->wait_for_abort(comm.leave);
-  for (const Call& call : calls) {
-    if (never_ends) comm.gate.stop(call.side.stream);
-    comm.clique->arrive(*call.rendezvous, comm.rank, call.side);
-  }
-  for (const Call& call : calls) {
-    if (!meet(comm, call)) return;
-  }
+  const Operation& first = calls.front().side;
+  if (never_ends) comm.gate.stop(first.stream);
+  if (!meet(comm, calls)) return;
+  if (first.captured && !comm.clique->wait_until(comm.asked, comm.leave)) return;
   queue_exchange(comm.membership, comm.device, calls);
   comm.set_state(ncclSuccess);
 }
@@ -328,8 +349,7 @@ ncclComm* make_comm(const std::shared_ptr<Clique>& clique, int rank) {
 /// On the parent's thread.
 void carry_out_split(ncclComm& parent, const Call& call, ncclComm_t* child) {
   if (never_queued) return parent.clique->wait_for_abort(parent.leave);
-  parent.clique->arrive(*call.rendezvous, parent.rank, call.side);
-  if (!meet(parent, call)) return;
+  if (!meet(parent, {call})) return;
   if (call.side.color != NCCL_SPLIT_NOCOLOR) {
     const auto [group, rank] = parent.clique->group_after(*call.rendezvous, parent.rank);
     ncclComm* const made = make_comm(group, rank);
@@ -398,6 +418,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   if (!is_live(comm)) return refuse(ncclInvalidArgument, "there is no such communicator");
+  if (comm->is_caller()) comm->clique->set(comm->asked);
   *state = comm->current_state();
   return ncclSuccess;
 }
@@ -425,7 +446,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     const std::lock_guard lock(registry_mutex);
     if (live.erase(comm) == 0) return refuse(ncclInvalidArgument, "there is no such communicator");
   }
-  comm->clique->abort(comm->leave);
+  comm->clique->set(comm->leave);
   {
     Devices& devices = Devices::get();
     const auto lock = devices.lock();

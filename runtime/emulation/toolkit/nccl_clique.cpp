@@ -98,9 +98,14 @@ void Clique::wait_for_abort(const bool& leave) {
   wait(lock, leave, [] { return false; });
 }
 
-void Clique::abort(bool& leave) {
+bool Clique::wait_until(const bool& flag, const bool& leave) {
+  std::unique_lock lock(mutex_);
+  return wait(lock, leave, [&] { return flag; });
+}
+
+void Clique::set(bool& flag) {
   const std::lock_guard lock(mutex_);
-  leave = true;
+  flag = true;
   changed_.notify_all();
 }
 

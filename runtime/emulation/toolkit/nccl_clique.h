@@ -84,8 +84,10 @@ class Clique {
   /// True if all have arrived, also if `leave` is true by then: all ranks queue the operation, or none.
   bool wait_until_all_arrived(Rendezvous& rendezvous, const bool& leave);
   void wait_for_abort(const bool& leave);
-  /// Sets `leave` and wakes the waits that take it.
-  void abort(bool& leave);
+  /// Returns when `flag` is true; false if `leave` became true.
+  bool wait_until(const bool& flag, const bool& leave);
+  /// Sets a flag and wakes the waits that take it.
+  void set(bool& flag);
   /// The group of a rank after a split, which all ranks have reached, and its rank there.
   std::pair<std::shared_ptr<Clique>, int> group_after(Rendezvous& split, int rank);
   bool duplicate_device();

@@ -166,6 +166,10 @@ void queue_exchange(const std::shared_ptr<Membership>& membership, int device,
   const cudaStream_t stream = calls.front().side.stream;
   check_status(check_work(stream));
   if (stream->device != device) throw Error("the stream belongs to another device");
+  if (calls.front().side.captured) {
+    if (stream->capture == nullptr) throw Error("the capture ended before NCCL recorded a call");
+    stream->capture->late_calls -= static_cast<int>(calls.size());
+  }
   const auto group = std::make_shared<std::vector<Halves>>();
   for (const Call& call : calls) {
     group->push_back(halves_of(call, membership->rank));

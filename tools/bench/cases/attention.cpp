@@ -111,6 +111,21 @@ void add_attention(CaseList& list, const Packed& p, std::int64_t document, const
   if (whole == Baseline::cudnn) add_backward(Baseline::cudnn_any_order);
 }
 
+/// One query over the keys of a sequence: decoding. Keys and values are read once.
+void add_decoding(CaseList& list, const Packed& p) {
+  const DType dtype = list.dtype;
+  const double bytes = 2 * list.bytes(p.T, p.KV * p.D) + 2 * list.bytes(1, p.H * p.D);
+  const std::string shape = fmt::format("1 x {}/{} heads x {} keys x {}", p.H, p.KV, p.T, p.D);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(p.D));
+  list.memory_bound("attention_decoding", shape, bytes, [=] {
+    const Tensor q = noise({1, 1, p.H * p.D}, dtype), o = Tensor::empty(q.shape(), dtype);
+    return [=, qkv = noise({1, p.T, p.columns()}, dtype),
+            logsumexp = Tensor::empty({1, p.H, 1}, DType::f32)] {
+      attention_forward(p.outputs(o), logsumexp, p.outputs(q), p.keys(qkv), p.values(qkv), scale);
+    };
+  });
+}
+
 void add_rope(CaseList& list, const Packed& p) {
   const DType dtype = list.dtype;
   const double bytes = 2 * list.bytes(p.B * p.T, (p.H + p.KV) * p.D);
@@ -174,6 +189,7 @@ void add_attention_cases(CaseList& list) {
   add_qk_norm(list, p);
   const std::string heads = fmt::format("{} x {}/{} heads", p.B, p.H, p.KV);
   add_attention(list, p, p.T, "attention", fmt::format("{} x {} x {}, causal", heads, p.T, p.D));
+  add_decoding(list, p);
   if (p.T % kDocuments != 0) return;
   const std::int64_t document = p.T / kDocuments;
   add_attention(list, p, document, "attention_packed",

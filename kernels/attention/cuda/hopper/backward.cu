@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
             });
       });
     };
-    gpu::run_roles(produce, consume);
+    // The loops over pieces take registers of the producer's.
+    gpu::run_roles<kCut ? 40 : 24>(produce, consume);
   }
 }
 
@@ -74,8 +75,8 @@ void backward_hopper(const BackwardCall& call, const Tensor& statistics) {
   visit_hopper_heads(call.q, [&](auto size, auto element) {
     constexpr int kHeadSize = decltype(size)::kValue;
     using T = decltype(element);
-    call.first_key.defined() ? launch<T, kHeadSize, true>(call, statistics)
-                             : launch<T, kHeadSize, false>(call, statistics);
+    call.runs.queries.defined() ? launch<T, kHeadSize, true>(call, statistics)
+                                : launch<T, kHeadSize, false>(call, statistics);
   });
 }
 

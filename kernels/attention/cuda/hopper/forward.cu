@@ -65,7 +65,7 @@ __device__ void produce(const ForwardArguments<T>& x, const TensorMaps& maps,
     memory.queries.tile(place).load(maps.q, {0, block.first_query, block.head, block.batch},
                                     memory.queries.begin_fill(place));
     for_each_piece_of<kCut, QueryBlock, QueryPiece>(
-        number, n, schedule, x.first_key, [&](const QueryBlock& block, const QueryPiece& piece) {
+        number, n, schedule, x.runs, [&](const QueryBlock& block, const QueryPiece& piece) {
           const int tiles = PieceKeys<kKeys>(block, piece, n).tiles;
           for (int step = 0; step < tiles; ++step, ++tile) {
             const int first = piece.first_key + step * kKeys;
@@ -179,7 +179,7 @@ __device__ void consume(const ForwardArguments<T>& x, const Schedule& schedule,
   queue.consume(memory.numbers, [&](unsigned number, unsigned place) {
     memory.queries.wait(place);
     for_each_piece_of<kCut, QueryBlock, QueryPiece>(
-        number, n, schedule, x.first_key, [&](const QueryBlock& block, const QueryPiece& piece) {
+        number, n, schedule, x.runs, [&](const QueryBlock& block, const QueryPiece& piece) {
           const PieceKeys<kKeys> keys(block, piece, n);
           consumer.visit(block, piece, keys, tile);
           tile += keys.tiles;
@@ -197,11 +197,6 @@ __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     forward_hopper_kernel(const ForwardArguments<T> x, const __grid_constant__ TensorMaps maps,
                           const Schedule schedule, const gpu::WorkQueue queue) {
   if constexpr (gpu::kHasHopper) {
-    if constexpr (kCut) {
-      for (unsigned number = blockIdx.x; number < queue.count; number += gridDim.x) {
-        check_first_keys(x, QueryBlock(x.extents, schedule, kQueries, number));
-      }
-    }
     const Memory<T, kHeadSize> memory(gpu::TileMemory{});
     gpu::run_roles([&] { produce<T, kHeadSize, kCut>(x, maps, schedule, queue, memory); },
                    [&] { consume<T, kHeadSize, kCut>(x, schedule, queue, memory); });
@@ -227,7 +222,8 @@ void forward_hopper(const ForwardCall& call) {
   visit_hopper_heads(call.q, [&](auto size, auto element) {
     constexpr int kHeadSize = decltype(size)::kValue;
     using T = decltype(element);
-    call.first_key.defined() ? launch<T, kHeadSize, true>(call) : launch<T, kHeadSize, false>(call);
+    call.runs.queries.defined() ? launch<T, kHeadSize, true>(call)
+                                : launch<T, kHeadSize, false>(call);
   });
 }
 

@@ -46,11 +46,13 @@ struct Memory {
 struct PieceQueries {
   int begin, end;  // the first tile begins at `begin`
   int odd;         // the statistics are copied from an even query on
+  int seen_by;  // the block's first key is seen by the query begin + seen_by, and those behind it
 
   __device__ PieceQueries(const KeyBlock& block, const KeyPiece& piece, const Extents& n)
       : end(piece.queries.end), odd(piece.queries.first % 2) {
     const int before = max(block.first_key, piece.first) - n.shift() - piece.queries.first;
     begin = piece.queries.first + max(before, 0) / kQueries * kQueries;
+    seen_by = block.first_key - n.shift() - begin;
   }
 };
 
@@ -66,7 +68,7 @@ __device__ void produce(const BackwardArguments<T>& x, const BackwardMaps& maps,
   memory.keys.tile(rows).load(maps.k, place, memory.keys.begin_fill(rows));
   memory.values.tile(rows).load(maps.v, place, memory.values.begin_fill(rows));
   for_each_piece_of<kCut, KeyBlock, KeyPiece>(
-      number, n, schedule, x.first_key, [&](const KeyBlock& block, const KeyPiece& piece) {
+      number, n, schedule, x.runs, [&](const KeyBlock& block, const KeyPiece& piece) {
         const PieceQueries queries(block, piece, n);
         for (int i = 0; i < n.group(); ++i) {
           const int head = block.kv_head * n.group() + i, odd = kCut ? queries.odd : 0;
@@ -95,19 +97,22 @@ struct Consumer {
 
   __device__ Consumer(const BackwardArguments<T>& arguments, const Memory<T, kHeadSize>& shared)
       : x(arguments), memory(shared) {}
-  /// `tile` is the number of the piece's first, and then of the next piece's.
-  __device__ void visit(const KeyBlock& block, const PieceQueries& queries, unsigned& tile) {
+  /// `tile` is the number of the piece's first, and then of the next piece's. find() gives the piece's
+  /// queries, again for every head.
+  template <typename Find>
+  __device__ void visit(Find find, unsigned& tile) {
     dk.clear();
     dv.clear();
-    // The consumer's first key is seen by a tile's queries from this one on.
-    const int first_seen_by = block.first_key + rows.first() - x.extents.shift() - queries.begin;
-    const int count = queries.end - queries.begin;
     for (int i = 0; i < x.extents.group(); ++i) {
-      for (int at = 0; at < count; at += kQueries, ++tile) {
+      const PieceQueries queries = find();
+      // The consumer's first key is seen by a tile's queries from this one on.
+      int first_seen_by = queries.seen_by + rows.first();
+      int count = queries.end - queries.begin;
+      for (; count > 0; count -= kQueries, first_seen_by -= kQueries, ++tile) {
         const auto q = memory.queries.wait(tile), d_o = memory.d_output.wait(tile);
         QueryStatistics* const statistics = memory.statistics_of(tile) + (kCut ? queries.odd : 0);
-        if (kCut && count - at < kQueries) hide_queries(q, d_o, statistics, count - at);
-        if (first_seen_by - at < kQueries) add_tile(q, d_o, statistics, first_seen_by - at);
+        if (kCut && count < kQueries) hide_queries(q, d_o, statistics, count);
+        if (first_seen_by < kQueries) add_tile(q, d_o, statistics, first_seen_by);
         memory.queries.release(tile);
         memory.d_output.release(tile);
       }
@@ -182,15 +187,23 @@ __device__ void consume(const BackwardArguments<T>& x, const Schedule& schedule,
   memory.keys.wait(rows);
   memory.values.wait(rows);
   for_each_piece_of<kCut, KeyBlock, KeyPiece>(
-      number, n, schedule, x.first_key, [&](const KeyBlock& block, const KeyPiece& piece) {
-        consumer.visit(block, PieceQueries(block, piece, n), tile);
-        // Found again instead of kept in registers.
-        const KeyBlock same(n, schedule, kKeys, gpu::unhoisted(number));
-        if (piece.end >= same.end(n)) {
+      number, n, schedule, x.runs, [&](const KeyBlock&, const KeyPiece& piece) {
+        // A piece is read again where it is needed, instead of kept in registers.
+        const auto piece_again = [&, first = piece.first](const KeyBlock& block) {
+          return piece_of(block, kCut ? x.runs : Runs{}, n, first);
+        };
+        consumer.visit(
+            [&] {
+              const auto block = block_again<KeyBlock>(number, n, schedule);
+              return PieceQueries(block, piece_again(block), n);
+            },
+            tile);
+        const auto block = block_again<KeyBlock>(number, n, schedule);
+        if (piece.end >= block.end(n)) {
           memory.keys.release(rows);
           memory.values.release(rows);
         }
-        consumer.finish(same, piece);
+        consumer.finish(block, piece_again(block));
       });
 }
 

@@ -46,7 +46,7 @@ __device__ void produce(const BackwardArguments<T>& x, const BackwardMaps& maps,
   memory.queries.tile(rows).load(maps.q, place, memory.queries.begin_fill(rows));
   memory.d_output.tile(rows).load(maps.d_o, place, memory.d_output.begin_fill(rows));
   for_each_piece_of<kCut, QueryBlock, QueryPiece>(
-      number, n, schedule, x.first_key, [&](const QueryBlock& block, const QueryPiece& piece) {
+      number, n, schedule, x.runs, [&](const QueryBlock& block, const QueryPiece& piece) {
         const int tiles = PieceKeys<kKeys>(block, piece, n).tiles;
         for (int step = 0; step < tiles; ++step, ++tile) {
           const gpu::TilePlace place{0, piece.first_key + step * kKeys, block.kv_head, block.batch};
@@ -131,7 +131,7 @@ __device__ void consume(const BackwardArguments<T>& x, const Schedule& schedule,
   memory.queries.wait(rows);
   memory.d_output.wait(rows);
   for_each_piece_of<kCut, QueryBlock, QueryPiece>(
-      number, n, schedule, x.first_key, [&](const QueryBlock& block, const QueryPiece& piece) {
+      number, n, schedule, x.runs, [&](const QueryBlock& block, const QueryPiece& piece) {
         const PieceKeys<kKeys> keys(block, piece, n);
         consumer.visit(block, piece, keys, tile);
         tile += keys.tiles;

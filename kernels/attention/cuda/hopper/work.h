@@ -27,20 +27,25 @@ inline constexpr int kRowsOfBlock = 64 * gpu::kConsumers;
 /// own. The block is found again for every piece: registers are scarce in f.
 template <bool kCut, typename Block, typename Piece, typename F>
 __device__ void for_each_piece_of(unsigned number, const Extents& n, const Schedule& schedule,
-                                  const std::int32_t* first_key, F f) {
+                                  const Runs& runs, F f) {
   if constexpr (!kCut) {
     const Block block(n, schedule, kRowsOfBlock, number);
-    f(block, piece_of(block, nullptr, n, block.first()));
+    f(block, piece_of(block, Runs{}, n, block.first()));
   } else {
     for (int next = 0;;) {
       const Block block(n, schedule, kRowsOfBlock, gpu::unhoisted(number));
-      const Piece piece =
-          piece_of(block, first_keys_of(first_key, block.batch, n), n, max(next, block.first()));
+      const Piece piece = piece_of(block, runs, n, max(next, block.first()));
       f(block, piece);
       next = piece.end;
       if (next >= Block(n, schedule, kRowsOfBlock, gpu::unhoisted(number)).end(n)) return;
     }
   }
+}
+
+/// The block of rows `number`, found again: values that would fill registers meanwhile.
+template <typename Block>
+__device__ Block block_again(unsigned number, const Extents& n, const Schedule& schedule) {
+  return Block(n, schedule, kRowsOfBlock, gpu::unhoisted(number));
 }
 
 /// The keys that a piece of queries sees, in tiles of kKeys.
