@@ -10,6 +10,7 @@
 #include "runtime/cuda/backend.h"
 #include "sharding/comm/nccl/nccl.h"
 #include "sharding/comm/threads/threads.h"
+#include "tests/sharding/communicator_checks.h"
 #include "tests/sharding/ranks.h"
 #include "tests/support/device.h"
 #include "tests/support/progress.h"

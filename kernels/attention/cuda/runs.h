@@ -1,4 +1,4 @@
-// The runs of queries with one first key, found before the kernels of a pass.
+// The runs of queries with the same first key, found before a pass of attention.
 //
 //   token       0 1 2 3 4 5 6 7 8 9
 //   first_key   0 0 0 0 0 0 6 6 6 6
