@@ -35,7 +35,7 @@ Tensor along_depth(const Tensor& matrix, bool transposes) {
   if (!transposes) return matrix;
   const CategoryScope scope(Category::workspace);
   const Tensor transposed = Tensor::empty({matrix.size(1), matrix.size(0)}, matrix.dtype());
-  fp8_transpose(transposed, matrix);
+  tessera::fp8_transpose(transposed, matrix);
   return transposed;
 }
 
