@@ -84,7 +84,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t column = std::int64_t{blockIdx.x} * kSquare;
   const int word = static_cast<int>(threadIdx.x) % kWords,
             four = static_cast<int>(threadIdx.x) / kWords;
-  const bool whole = rows % 4 == 0 && columns % 4 == 0;
+  const auto address = [](const std::uint8_t* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  const bool whole = ((address(y) | address(yt)) % 4 == 0) && rows % 4 == 0 && columns % 4 == 0;
   unsigned transposed[4] = {0, 0, 0, 0};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

@@ -46,8 +46,8 @@ void linear_backward_weight(Out dweight, Out dbias, const Factor& x, const Facto
                             Accumulate accumulate_dbias);
 
 namespace cuda {
-/// c [M, N] (+)= op(a) op(b) + bias: of 8-bit tensors. `addend` is added, too; it may be undefined, as bias may. False, and
-/// nothing is done, if the GPU or the extents do not suit.
+/// c [M, N] = op(a) op(b) + bias [N] + addend [M, N], with 8-bit a and b. bias and addend may be undefined, and addend
+/// may be c. False, and nothing is done, if the GPU, the extents or the addresses do not suit.
 bool fp8_product(Out c, const Factor& a, Transpose transpose_a, const Factor& b,
                  Transpose transpose_b, const Tensor& bias, const Tensor& addend);
 }  // namespace cuda
