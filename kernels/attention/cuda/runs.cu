@@ -63,7 +63,8 @@ Runs RunTensors::runs() const {
 RunTensors find_runs(Pass pass, const Tensor& first_key, const Heads& q, const Heads& k) {
   if (!first_key.defined()) return {};
   const CategoryScope scope(Category::workspace);
-  RunTensors found{.queries = Tensor::empty({q.batch, q.tokens, 2}, DType::i32)};
+  RunTensors found;
+  found.queries = Tensor::empty({q.batch, q.tokens, 2}, DType::i32);
   FaultSlot fault;
   if (pass == Pass::forward) {
     fault = fault_slot(current_stream(),
