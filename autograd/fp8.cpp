@@ -48,7 +48,7 @@ Fp8State::Fp8State(const std::vector<Parameter>& weights, const Fp8Options& opti
     names_.push_back(weight.name());
   }
   const std::int64_t count = std::ssize(names_) * kFp8Roles;
-  const float forward = largest_of(Fp8Format::e4m3), backward = largest_of(options.gradients);
+  const float forward = largest_of(DType::e4m3), backward = largest_of(options.gradients);
   std::vector<float> limits, guesses(static_cast<std::size_t>((options.history - 1) * count));
   for (std::int64_t i = 0; i < std::ssize(names_); ++i) {
     limits.insert(limits.end(), {forward, forward, backward});
@@ -68,8 +68,7 @@ std::optional<Fp8State::Place> Fp8State::place(const Parameter& weight, Fp8Role 
   const auto found = number_.find(weight.name());
   if (found == number_.end()) return std::nullopt;
   const std::int64_t at = found->second * kFp8Roles + static_cast<std::int64_t>(role);
-  const Fp8Format format = role == Fp8Role::gradient ? options_.gradients : Fp8Format::e4m3;
-  return Place{.format = dtype_of_format(format),
+  return Place{.format = role == Fp8Role::gradient ? options_.gradients : DType::e4m3,
                .scale = scales_.slice(at, at + 1),
                .inverse = inverses_.slice(at, at + 1),
                .largest = largest_.slice(at, at + 1)};
@@ -92,10 +91,16 @@ Fp8Cut Fp8State::cut_of(const std::vector<float>& excess) const {
   return cut;
 }
 
-void Fp8State::set_history(const std::vector<float>& values) {
+void Fp8State::set_history(std::vector<float> values) {
   check(std::ssize(values) == history_.numel(),
         "a history of {} numbers; this model's has {}: {} steps of {} tensors", values.size(),
         history_.numel(), history_.size(0), history_.size(1));
+  const auto count = static_cast<std::size_t>(history_.size(1)), oldest = values.size() - count;
+  for (std::size_t i = 0; i < count; ++i) {
+    float most = 0.0f;
+    for (std::size_t at = i; at < values.size(); at += count) most = std::max(most, values[at]);
+    if (most == 0.0f) values[oldest + i] = kGuesses[i % kFp8Roles];
+  }
   history_.copy_from(Tensor::from(values, history_.shape()));
   fp8_scales(scales_, inverses_, history_, limits_);
 }

@@ -34,7 +34,7 @@ inline constexpr std::int64_t kFp8Roles = 3;
 
 struct Fp8Options {
   /// The format of dy. x and W are e4m3.
-  Fp8Format gradients = Fp8Format::e5m2;
+  DType gradients = DType::e5m2;
   /// The steps that a scale depends on.
   std::int64_t history = 16;
 };
@@ -73,8 +73,8 @@ class Fp8State {
 
   /// f32 [steps, weights * kFp8Roles]: with it a run continues.
   const Tensor& history() const { return history_; }
-  /// Raises Error unless there are as many numbers.
-  void set_history(const std::vector<float>& values);
+  /// A tensor with zeros alone keeps its guess. Raises Error unless there are as many numbers.
+  void set_history(std::vector<float> values);
 
  private:
   std::vector<std::string> names_;

@@ -35,11 +35,11 @@ int main() {
              "bf16", "e4m3", "e5m2", "e4m3", "e5m2");
   std::vector<std::vector<bfloat16>> columns = {values};
   for (const bool scaled : {false, true}) {
-    for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+    for (const DType format : {DType::e4m3, DType::e5m2}) {
       const Tensor scale = number(1.0), inverse = number(1.0);
       const Tensor history = number(1000.0).reshape({1, 1}), limit = number(largest_of(format));
       if (scaled) fp8_scales(scale, inverse, history, limit);
-      columns.push_back(rounded(x, dtype_of_format(format), scale, inverse));
+      columns.push_back(rounded(x, format, scale, inverse));
     }
   }
   for (std::size_t i = 0; i < values.size(); ++i) {

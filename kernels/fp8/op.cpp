@@ -42,12 +42,8 @@ void check_history(std::string_view op, const Tensor& history,
 
 }  // namespace
 
-float largest_of(Fp8Format format) {
-  return Fp8Grid::of(dtype_of_format(format)).largest;
-}
-
-DType dtype_of_format(Fp8Format format) {
-  return format == Fp8Format::e4m3 ? DType::e4m3 : DType::e5m2;
+float largest_of(DType format) {
+  return Fp8Grid::of(format).largest;
 }
 
 void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {

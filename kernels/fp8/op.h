@@ -17,20 +17,12 @@
 // every device, and `largest` for any order of calls.
 #pragma once
 
-#include <cstdint>
-
 #include "kernels/op.h"
 
 namespace tessera {
 
-/// 4 bits of exponent and 3 of mantissa, or 5 and 2 (grid.h).
-enum class Fp8Format : std::uint8_t { e4m3, e5m2 };
-template <>
-inline constexpr EnumNames<Fp8Format> kEnumNames<Fp8Format> = {"8-bit format", {"e4m3", "e5m2"}};
-
-/// The largest number of the format.
-float largest_of(Fp8Format format);
-DType dtype_of_format(Fp8Format format);
+/// The largest number of e4m3 or e5m2.
+float largest_of(DType format);
 
 void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest);
 void fp8_expand(Out x, const Tensor& y, const Tensor& inverse);

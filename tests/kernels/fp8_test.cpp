@@ -20,8 +20,8 @@ using Catch::Contains;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// The numbers >= 0 of a format in the order of their codes, by the tables of the OCP specification.
-std::vector<double> numbers_of(Fp8Format format) {
-  const bool e4m3 = format == Fp8Format::e4m3;
+std::vector<double> numbers_of(DType format) {
+  const bool e4m3 = format == DType::e4m3;
   const int mantissa_bits = e4m3 ? 3 : 2, bias = e4m3 ? 7 : 15;
   const int last = e4m3 ? 0x7e : 0x7b;
   std::vector<double> numbers;
@@ -80,14 +80,13 @@ TEST_CASE("fp8: every bf16 number becomes the nearest number of the format, at e
   const test::Rank rank;
   const Tensor x = all_numbers();
   const std::vector<double> values = test::to_doubles(x);
-  for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+  for (const DType format : {DType::e4m3, DType::e5m2}) {
     const std::vector<double> numbers = numbers_of(format);
     REQUIRE(numbers.back() == largest_of(format));
     for (const int exponent : {0, 3, -5, 40, -40, 100, -100}) {
-      CAPTURE(enum_name(format), exponent);
+      CAPTURE(name_of(format), exponent);
       const double scale = std::ldexp(1.0, exponent);
-      const Tensor y =
-          quantized(x, dtype_of_format(format), static_cast<float>(scale), number(0.0f));
+      const Tensor y = quantized(x, format, static_cast<float>(scale), number(0.0f));
       const std::vector<double> rounded =
           test::to_doubles(expanded(y, static_cast<float>(1 / scale)));
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -163,7 +162,7 @@ TEST_CASE("fp8: the largest magnitude tells of infinity and NaN") {
 
 TEST_CASE("fp8: a scale is the largest power of two that keeps the last steps within the format") {
   const test::Rank rank;
-  const float limit = largest_of(Fp8Format::e4m3);
+  const float limit = largest_of(DType::e4m3);
   const auto scale_after = [&](float value) {
     const Tensor scales = number(0.0f), inverses = number(0.0f);
     const Tensor history = Tensor::zeros({3, 1}, DType::f32);

@@ -157,6 +157,17 @@ TEST_CASE("products have a burst rate and a sustained one, with a source for eac
   CHECK(attention.of_flops == 0.597);
 }
 
+TEST_CASE(
+    "products of 8-bit numbers have twice the peak, and keep the part of it that 16-bit ones do") {
+  const Gpu h200 = gpus()[0];
+  const Efficiency in_8_bits =
+      efficiency_of(h200, ProductRate::sustained, "cublasLtMatmul, 8 bits", false, {});
+  CHECK(roofline_time(h200, 2 * 636e12, 1.0, in_8_bits) == Approx(1.0));
+  CHECK(is_product(in_8_bits));
+  CHECK(peak_of("cublasLtMatmul, 8 bits") == 2.0);
+  CHECK(peak_of("cublasLtMatmul") == 1.0);
+}
+
 TEST_CASE("tessera's own products are slower than the library's, and are products") {
   for (const ProductRate rate : {ProductRate::burst, ProductRate::sustained}) {
     const Efficiency own =

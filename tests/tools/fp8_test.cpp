@@ -93,13 +93,13 @@ TEST_CASE("fp8: one set of bits for 1, 2 and 4 ranks, and with recomputation") {
 }
 
 TEST_CASE("fp8: losses are near those of bf16") {
-  for (const Fp8Format gradients : {Fp8Format::e5m2, Fp8Format::e4m3}) {
+  for (const DType gradients : {DType::e5m2, DType::e4m3}) {
     Config config = tiny("gpt2-mini");
     config.runtime.fp8_gradients = gradients;
     const TrainedSession rounded = trained(config, 1);
     config.runtime.compute_dtype = DType::bf16;
     const TrainedSession plain = trained(config, 1);
-    CAPTURE(enum_name(gradients));
+    CAPTURE(name_of(gradients));
     for (const int step : {0, 2}) {
       CHECK(rounded.losses[step] != plain.losses[step]);
       CHECK(rounded.losses[step] == Approx(plain.losses[step]).epsilon(0.01));

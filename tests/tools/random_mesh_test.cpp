@@ -254,7 +254,7 @@ Case draw(std::uint64_t number) {
   }
   if (config.runtime.compute_dtype == DType::bf16 && draws.coin()) {
     config.runtime.compute_dtype = ComputeDtype::eight_bits();
-    config.runtime.fp8_gradients = draws.one_of({Fp8Format::e5m2, Fp8Format::e4m3});
+    config.runtime.fp8_gradients = draws.one_of({DType::e5m2, DType::e4m3});
   }
   // Experts' sums are rounded among their ranks first, and the reference has none of these.
   const bool sums_once = config.data.accumulation_steps == 1 && mesh.pipeline_parallel == 1 &&

@@ -15,7 +15,6 @@
 
 #include "autograd/checkpointing.h"
 #include "kernels/attention/backend.h"
-#include "kernels/fp8/op.h"
 #include "kernels/matmul/options.h"
 #include "kernels/rope/op.h"
 #include "models/adapters.h"
@@ -269,7 +268,7 @@ struct RuntimeConfig {
   bool pin = false;
   bool graph = false;
   ComputeDtype compute_dtype;
-  Fp8Format fp8_gradients = Fp8Format::e5m2;
+  DType fp8_gradients = DType::e5m2;
   std::int64_t fp8_history = 16;
   /// No value: auto.
   std::optional<cpu::Isa> isa;

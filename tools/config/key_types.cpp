@@ -110,4 +110,9 @@ Key kept_dtype_key(std::string name, DType& field, std::string documentation) {
   return dtype_key(std::move(name), field, kNames, std::move(documentation));
 }
 
+Key fp8_dtype_key(std::string name, DType& field, std::string documentation) {
+  static constexpr std::string_view kNames[] = {"e4m3", "e5m2"};
+  return dtype_key(std::move(name), field, kNames, std::move(documentation));
+}
+
 }  // namespace tessera

@@ -95,5 +95,7 @@ Key choice_or_auto_key(std::string name, std::optional<Enum>& field, std::string
 Key training_dtype_key(std::string name, DType& field, std::string documentation);
 /// A dtype that the optimizer keeps between steps.
 Key kept_dtype_key(std::string name, DType& field, std::string documentation);
+/// A dtype of 8 bits.
+Key fp8_dtype_key(std::string name, DType& field, std::string documentation);
 
 }  // namespace tessera

@@ -59,7 +59,7 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
                         "`fp8`: bf16, and the factors of the layers' products have 8 bits with "
                         "delayed scaling; embeddings, head, routers, experts, norms and attention "
                         "stay in bf16."),
-      choice_key(
+      fp8_dtype_key(
           "runtime.fp8_gradients", runtime.fp8_gradients,
           "fp8: the format of gradients in products, of more range or more precision. Inputs "
           "and weights are e4m3."),

@@ -381,8 +381,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     tessera::emulation::Devices::get().count_crowded(stream->device,
                                                      problem.description.multiprocessors);
     multiply(problem, at, alpha_now, beta_now, algorithm.sum, workspace);
+    const bool in_8_bits = size_of(problem.a.type) == 1;
     tessera::emulation::list_launch(
-        {.kernel = "cublasLtMatmul", .work = work_of(problem, beta_now != 0.0f)});
+        {.kernel = in_8_bits ? "cublasLtMatmul, 8 bits" : "cublasLtMatmul",
+         .work = work_of(problem, beta_now != 0.0f)});
   };
   const void* const used[] = {a,
                               b,

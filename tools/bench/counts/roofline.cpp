@@ -61,6 +61,13 @@ Efficiency efficiency_of(const Gpu& gpu, ProductRate rate, std::string_view kern
         "0.855 of cuBLAS: gate and up in a step of llama3.2-1b on an H200, 661 of 774 TFLOP/s";
     return ours;
   }
+  if (peak_of(kernel) > 1.0) {
+    Efficiency of_16_bits = efficiency_of(gpu, rate, "cublasLt", backward, shape);
+    of_16_bits.kind = "8-bit product";
+    of_16_bits.of_flops *= peak_of(kernel);
+    of_16_bits.source = "no measured rate: the part of the peak that 16-bit products keep";
+    return of_16_bits;
+  }
   if (has(kernel, "cublasLt")) {
     if (rate == ProductRate::sustained && gpu.sustained_flops_per_second > 0.0) {
       return {"product", gpu.sustained_flops_per_second / gpu.flops_per_second, kOthers,
@@ -83,6 +90,10 @@ Efficiency efficiency_of(const Gpu& gpu, ProductRate rate, std::string_view kern
     return {"norm", 1.0, backward ? norm.backward : norm.forward, norm.source};
   }
   return {"memory", 1.0, kOthers, "RMSNorm by torch.compile on an H200: 4.18 of 4.8 TB/s"};
+}
+
+double peak_of(std::string_view kernel) {
+  return kernel == "cublasLtMatmul, 8 bits" ? 2.0 : 1.0;
 }
 
 bool is_product(const Efficiency& efficiency) {

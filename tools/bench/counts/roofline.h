@@ -29,7 +29,8 @@ std::vector<Gpu> gpus(double h200_sustained = 0.0);
 
 enum class ProductRate { burst, sustained };
 
-/// Parts of the data sheet's rates, and the kernel that reached them.
+/// Parts of the data sheet's rates, and the kernel that reached them. `of_flops` is a part of the 16-bit peak: 8-bit
+/// products may exceed 1.
 struct Efficiency {
   std::string_view kind;
   double of_flops, of_bytes;
@@ -39,6 +40,8 @@ struct Efficiency {
 /// `kernel` is a label (kernel_label.h); `backward`: launched in the backward pass.
 Efficiency efficiency_of(const Gpu& gpu, ProductRate rate, std::string_view kernel, bool backward,
                          const TransformerShape& shape);
+/// The peak of a kernel's products over that of 16-bit ones: 2 in 8 bits.
+double peak_of(std::string_view kernel);
 /// Is it a product, a library's or tessera's?
 bool is_product(const Efficiency& efficiency);
 

@@ -14,8 +14,10 @@ namespace {
 
 using Entries = nlohmann::ordered_json;
 
-double roofline(const Gpu& gpu, const KernelWork& work) {
-  return roofline_time(gpu, work["matrix_flops"], work.distinct_bytes());
+double roofline(const Gpu& gpu, const StepWork::value_type& kernel) {
+  const auto& [key, work] = kernel;
+  return roofline_time(gpu, work["matrix_flops"], work.distinct_bytes(),
+                       {"", peak_of(key.second), 1.0, ""});
 }
 
 Efficiency efficiency_in(const Gpu& gpu, ProductRate rate, const StepWork::key_type& key,
@@ -48,7 +50,7 @@ Entries kernel_entries(const StepWork& step, const TransformerShape& shape,
     for (const std::string& counter : step_counters()) entry[counter] = work[counter];
     for (const Gpu& gpu : gpus) {
       const std::string name(gpu.name);
-      entry["roofline_us"][name] = 1e6 * roofline(gpu, work);
+      entry["roofline_us"][name] = 1e6 * roofline(gpu, kernel);
       entry["expected_us"][name] = 1e6 * expected(gpu, ProductRate::sustained, kernel, shape);
     }
     entries.push_back(entry);
@@ -84,7 +86,7 @@ Entries sum_entries(const StepWork& step, const ReducedModel& model, const std::
     double ideal = 0, likely = 0, burst = 0, optimizer = 0;
     for (const auto& kernel : step) {
       const double time = expected(gpu, ProductRate::sustained, kernel, model.shape());
-      ideal += roofline(gpu, kernel.second);
+      ideal += roofline(gpu, kernel);
       likely += time;
       burst += expected(gpu, ProductRate::burst, kernel, model.shape());
       if (kernel.first.first == StepPhase::optimizer) optimizer += time;
