@@ -23,13 +23,13 @@ void check_targets(const std::vector<std::string_view>& patterns,
                    const std::vector<Parameter>& weights) {
   std::vector<std::string> names;
   for (const Parameter& weight : weights) {
-    const std::string name = layer_name(weight);
+    const std::string name = layer_name(weight.name());
     names.push_back(name.substr(name.rfind('.') + 1));
     names.push_back(name);
   }
   for (const std::string_view pattern : patterns) {
     const bool found = std::any_of(weights.begin(), weights.end(), [&](const Parameter& weight) {
-      return names_layer(pattern, layer_name(weight));
+      return names_layer(pattern, layer_name(weight.name()));
     });
     if (found) continue;
     const auto nearest = nearest_name(pattern, names);
@@ -50,7 +50,7 @@ std::shared_ptr<const Adapter> adapter_of(const Parameter& weight, const Adapter
   const auto factor = [&](const char* name, std::int64_t rows, std::int64_t columns,
                           Initializer initializer) {
     const Shape shape = stacked ? Shape{weight.shape()[0], rows, columns} : Shape{rows, columns};
-    const Parameter parameter(fmt::format("{}.{}.weight", layer_name(weight), name), shape,
+    const Parameter parameter(fmt::format("{}.{}.weight", layer_name(weight.name()), name), shape,
                               initializer);
     if (stacked) parameter.set_stacked();
     return parameter;
@@ -71,9 +71,8 @@ double scaling_factor(const AdapterOptions& options) {
          (options.scaling == AdapterScaling::rank_stabilized ? std::sqrt(rank) : rank);
 }
 
-std::string layer_name(const Parameter& weight) {
-  const std::string& name = weight.name();
-  return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
+std::string layer_name(const std::string& weight) {
+  return weight.ends_with(kWeight) ? weight.substr(0, weight.size() - kWeight.size()) : weight;
 }
 
 std::vector<Parameter> adaptable_weights(const LanguageModel& model) {
@@ -91,7 +90,7 @@ void add_adapters(LanguageModel& model, const AdapterOptions& options) {
     const bool is_target =
         patterns.empty() ||
         std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
-          return names_layer(pattern, layer_name(weight));
+          return names_layer(pattern, layer_name(weight.name()));
         });
     return is_target ? adapter_of(weight, options) : nullptr;
   });

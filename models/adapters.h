@@ -46,7 +46,7 @@ struct AdapterOptions {
 double scaling_factor(const AdapterOptions& options);
 
 /// "h.0.attn.c_attn" of "h.0.attn.c_attn.weight".
-std::string layer_name(const Parameter& weight);
+std::string layer_name(const std::string& weight);
 /// The weights of a model that may have an adapter.
 std::vector<Parameter> adaptable_weights(const LanguageModel& model);
 

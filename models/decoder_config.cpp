@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/router/op.h"
+#include "models/fp8_form.h"
 #include "models/transformer_shape.h"
 #include "runtime/check.h"
 #include "runtime/json.h"
@@ -15,9 +16,7 @@ void check_supported_decoder(const ConfigReader& reader, const char* key,
   const std::string activation = reader.text(key, expected);
   check(activation == expected, "config.json: {} is {}; expected '{}'", key, excerpt(activation),
         expected);
-  check(!reader.has("quantization_config"),
-        "config.json: quantization_config is given, but quantized weights are not read; expected a "
-        "checkpoint in f32, bf16 or f16");
+  check_weights_form(reader);
 }
 
 void check_full_attention(const nlohmann::json& config) {

@@ -95,7 +95,7 @@ std::vector<Parameter> factors_of(const std::vector<Parameter>& parameters) {
 std::vector<std::string> target_modules(const LanguageModel& model) {
   std::set<std::string> adapted, adapted_ends, other_ends;
   for (const Parameter& weight : adaptable_weights(model)) {
-    const std::string layer = layer_name(weight);
+    const std::string layer = layer_name(weight.name());
     (weight.adapter() != nullptr ? adapted_ends : other_ends).insert(last_part(layer));
     if (weight.adapter() != nullptr) adapted.insert(layer);
   }

@@ -5,6 +5,7 @@
 #include <set>
 #include <span>
 
+#include "models/fp8_form.h"
 #include "runtime/check.h"
 #include "runtime/hash.h"
 #include "runtime/json.h"
@@ -88,12 +89,15 @@ void WeightFiles::check_holds(const std::vector<Parameter>& parameters) const {
     }
     used.insert(*name);
     const TensorInfo& stored = where_.at(*name)->tensors().at(*name);
+    const bool has_scales = is_fp8(stored.dtype) && where_.contains(scales_name(*name));
+    if (has_scales) used.insert(scales_name(*name));
     if (stored.shape != tensor.shape) {
       problems.push_back(fmt::format("parameter '{}' has shape {}, expected {}", tensor.name,
                                      to_string(stored.shape), to_string(tensor.shape)));
-    } else if (!is_floating(stored.dtype)) {
-      problems.push_back(fmt::format("parameter '{}' has dtype {}, expected a floating one",
-                                     tensor.name, name_of(stored.dtype)));
+    } else if (!is_floating(stored.dtype) && !has_scales) {
+      problems.push_back(fmt::format(
+          "parameter '{}' has dtype {}, expected {}", tensor.name, name_of(stored.dtype),
+          is_fp8(stored.dtype) ? "a tensor " + scales_name(*name) + ", too" : "a floating one"));
     }
   };
   for (const Parameter& parameter : parameters) {
@@ -110,11 +114,22 @@ void WeightFiles::check_holds(const std::vector<Parameter>& parameters) const {
        more == 0 ? "" : fmt::format("; and {} more", more));
 }
 
+Tensor WeightFiles::stored(const std::string& name) const {
+  const Tensor tensor = where_.at(name)->tensor(name);
+  if (!is_fp8(tensor.dtype())) return tensor;
+  const std::string scales = scales_name(name);
+  try {
+    return from_fp8_form(tensor, where_.at(scales)->tensor(scales));
+  } catch (const Error& error) {
+    fail("{}: {}: {}", folder_.string(), excerpt(name), error.what());
+  }
+}
+
 NamedTensors WeightFiles::find(const Parameter& parameter) const {
   const auto tensor = [&](const std::string& usual) {
     const auto name = stored_name(usual);
     check(name.has_value(), "{}: parameter '{}' is missing", folder_.string(), usual);
-    return where_.at(*name)->tensor(*name);
+    return this->stored(*name);
   };
   const std::vector<StoredTensor> usual =
       usual_tensors(parameter.name(), parameter.shape(), names_);

@@ -25,7 +25,7 @@ class WeightFiles {
   /// family.
   void check_holds(const std::vector<Parameter>& parameters) const;
   /// The tensors of a parameter as files usually hold them, on the host. End to end, their elements
-  /// are the parameter's. The parameters must have passed check_holds.
+  /// are the parameter's. Tensors of 8 bits (fp8_form.h) become f32. The parameters must have passed check_holds.
   NamedTensors find(const Parameter& parameter) const;
   /// A tensor that is no parameter; none if the files do not have it.
   std::optional<Tensor> find(const std::string& name) const;
@@ -37,6 +37,8 @@ class WeightFiles {
   std::int64_t layers() const;
 
  private:
+  /// The tensor that the files hold under this name. It becomes f32 if it has 8 bits.
+  Tensor stored(const std::string& name) const;
   /// The name under which the files hold a tensor; none if they do not.
   std::optional<std::string> stored_name(const std::string& usual) const;
   /// The tensors that the files hold or should hold for a parameter: itself or its parts.

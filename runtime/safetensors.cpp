@@ -23,8 +23,8 @@ constexpr std::uint64_t kLargestHeader = 100'000'000;
 constexpr int kDeepest = 3;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-constexpr EnumNames<DType> kFormatNames = {"dtype",
-                                           {"F32", "BF16", "F16", "F64", "I32", "I64", "U8"}};
+constexpr EnumNames<DType> kFormatNames = {
+    "dtype", {"F32", "BF16", "F16", "F64", "I32", "I64", "U8", "F8_E4M3", "F8_E5M2"}};
 
 /// `text` as a JSON string.
 std::string json_text(std::string_view text) {

@@ -6,7 +6,7 @@
 //
 // The reader checks sizes, offsets, shapes, dtypes and the JSON itself before it uses them. A bad
 // file raises Error with path, tensor and reason. Supported dtypes: F32, BF16, F16, F64, I32, I64,
-// U8.
+// U8, F8_E4M3, F8_E5M2.
 #pragma once
 
 #include <filesystem>

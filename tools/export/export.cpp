@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "kernels/cast/op.h"
+#include "models/adapters.h"
+#include "models/fp8_form.h"
 #include "models/hugging_face.h"
 #include "models/peft.h"
 #include "models/registry.h"
@@ -45,6 +49,24 @@ struct FileTensor {
   Tensor stored;
   Parameter parameter;
   std::int64_t first = 0;
+  /// e4m3: written in Hugging Face's form.
+  DType written = DType::f32;
+
+  /// The tensors that a file has for it.
+  TensorInfos infos() const {
+    TensorInfos infos = {{name, {.dtype = written, .shape = stored.shape()}}};
+    if (is_fp8(written)) {
+      infos.push_back({scales_name(name), {.shape = scales_shape(stored.shape())}});
+    }
+    return infos;
+  }
+  std::int64_t bytes() const {
+    std::int64_t bytes = 0;
+    for (const auto& [name, info] : infos()) {
+      bytes += info.shape.numel() * static_cast<std::int64_t>(size_of(info.dtype));
+    }
+    return bytes;
+  }
 };
 
 /// A file's tensors.
@@ -61,30 +83,32 @@ void check_empty(const fs::path& folder) {
   }
 }
 
-/// The dtype in which a stored tensor is written.
-DType written_dtype(const Tensor& stored, const ExportOptions& options) {
-  return options.dtype.value_or(stored.dtype());
-}
-
-std::int64_t bytes_of(const Tensor& stored, const ExportOptions& options) {
-  return stored.numel() * static_cast<std::int64_t>(size_of(written_dtype(stored, options)));
+/// The dtype in which a stored tensor is written; `of_linear`: of a linear layer's weight.
+DType written_dtype(const Tensor& stored, bool of_linear, const ExportOptions& options) {
+  const DType dtype = options.dtype.value_or(stored.dtype());
+  if (!is_fp8(dtype)) return dtype;
+  return of_linear && suits_fp8_form(stored.shape()) ? dtype : DType::bf16;
 }
 
 /// The stored tensors in the order of the parameters, cut into files.
 std::vector<Part> parts_of(const LanguageModel& model, const WeightFiles& weights,
                            const ExportOptions& options) {
+  std::set<std::string> linear;
+  for (const Parameter& weight : adaptable_weights(model)) linear.insert(weight.name());
   std::vector<Part> parts(1);
   std::int64_t bytes = 0;
   for (const Parameter& parameter : parameters_of(model)) {
     if (parameter.in_adapter()) continue;
     std::int64_t first = 0;
     for (const auto& [name, stored] : weights.find(parameter)) {
-      const std::int64_t more = bytes_of(stored, options);
+      const FileTensor tensor{name, stored, parameter, first,
+                              written_dtype(stored, linear.contains(parameter.name()), options)};
+      const std::int64_t more = tensor.bytes();
       if (bytes + more > options.file_bytes && !parts.back().empty()) {
         parts.emplace_back();
         bytes = 0;
       }
-      parts.back().push_back({name, stored, parameter, first});
+      parts.back().push_back(tensor);
       bytes += more;
       first += stored.numel();
     }
@@ -92,27 +116,26 @@ std::vector<Part> parts_of(const LanguageModel& model, const WeightFiles& weight
   return parts;
 }
 
-void write_part(const fs::path& path, const Part& part, const ExportOptions& options,
-                const AdapterMerge* merge) {
+void write_part(const fs::path& path, const Part& part, const AdapterMerge* merge) {
   TensorInfos infos;
-  for (const FileTensor& tensor : part) {
-    infos.push_back(
-        {tensor.name,
-         {.dtype = written_dtype(tensor.stored, options), .shape = tensor.stored.shape()}});
-  }
+  for (const FileTensor& tensor : part)
+    std::ranges::copy(tensor.infos(), std::back_inserter(infos));
   write_safetensors(path, infos, {{"format", "pt"}}, [&](const auto& write) {
     for (const FileTensor& tensor : part) {
       const Tensor stored = merge == nullptr
                                 ? tensor.stored
                                 : merge->merged(tensor.parameter, tensor.stored, tensor.first);
-      const DType dtype = written_dtype(stored, options);
-      if (dtype == stored.dtype()) {
+      if (is_fp8(tensor.written)) {
+        const Fp8Form form = to_fp8_form(stored);
+        write(form.numbers);
+        write(form.inverse_scales);
+      } else if (tensor.written == stored.dtype()) {
         write(stored);
-        continue;
+      } else {
+        const Tensor converted = Tensor::empty_on_host(stored.shape(), tensor.written);
+        cast(converted, stored);
+        write(converted);
       }
-      const Tensor converted = Tensor::empty_on_host(stored.shape(), dtype);
-      cast(converted, stored);
-      write(converted);
     }
   });
 }
@@ -120,16 +143,16 @@ void write_part(const fs::path& path, const Part& part, const ExportOptions& opt
 void write_weights(const std::vector<Part>& parts, const ExportOptions& options,
                    const AdapterMerge* merge) {
   if (parts.size() == 1) {
-    return write_part(options.out / "model.safetensors", parts[0], options, merge);
+    return write_part(options.out / "model.safetensors", parts[0], merge);
   }
   nlohmann::json files = nlohmann::json::object();
   std::int64_t total = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, parts.size());
-    write_part(options.out / name, parts[i], options, merge);
+    write_part(options.out / name, parts[i], merge);
     for (const FileTensor& tensor : parts[i]) {
-      files[tensor.name] = name;
-      total += bytes_of(tensor.stored, options);
+      for (const auto& [stored_name, info] : tensor.infos()) files[stored_name] = name;
+      total += tensor.bytes();
     }
   }
   const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", files}};
@@ -149,14 +172,48 @@ std::string torch_name(DType dtype) {
   }
 }
 
+/// The layers of Transformers with tensors in 8 bits, and those with other matrices. All experts of a block are one.
+struct Layers {
+  std::set<std::string> in_8_bits, others;
+};
+Layers layers_of(const std::vector<Part>& parts) {
+  Layers layers;
+  for (const Part& part : parts) {
+    for (const FileTensor& tensor : part) {
+      if (tensor.stored.shape().rank() < 2) continue;
+      const std::string& parameter = tensor.parameter.name();
+      (is_fp8(tensor.written) ? layers.in_8_bits : layers.others)
+          .insert(tensor.parameter.stacked() ? parameter.substr(0, parameter.rfind('.'))
+                                             : layer_name(tensor.name));
+    }
+  }
+  return layers;
+}
+
+void check_fp8(const LanguageModel& model, const Layers& layers) {
+  check(model.config().at("model_type") != "gpt2",
+        "--dtype fp8: Transformers has no such form for GPT-2's layers; choose bf16");
+  check(!layers.in_8_bits.empty(),
+        "--dtype fp8: no linear layer has extents that are multiples of 128; choose bf16");
+  for (const std::string& layer : layers.in_8_bits) {
+    check(!layers.others.contains(layer),
+          "--dtype fp8: some extents of {} are not multiples of 128; choose bf16", layer);
+  }
+}
+
 void write_config(const fs::path& folder, const LanguageModel& model, DType dtype,
-                  const fs::path& out) {
+                  const Layers& layers, const fs::path& out) {
   const nlohmann::json original = read_json_file(folder / "config.json");
   nlohmann::json config = model.config();
   for (const char* key : kTokenKeys) {
     if (original.contains(key)) config[key] = original[key];
   }
   config["torch_dtype"] = torch_name(dtype);
+  if (!layers.in_8_bits.empty()) {
+    std::vector<std::string> kept(layers.others.begin(), layers.others.end());
+    kept.emplace_back("lm_head");
+    config["quantization_config"] = fp8_form_entry(kept);
+  }
   write_file_atomically(out / "config.json", config.dump(2) + "\n");
 }
 
@@ -195,12 +252,15 @@ std::string export_merged(const ModelFiles& files, const ExportOptions& options)
   std::optional<AdapterMerge> merge;
   if (!files.adapter.empty()) merge.emplace(files.adapter, *model, weights);
   const std::vector<Part> parts = parts_of(*model, weights, options);
+  const Layers layers = layers_of(parts);
+  const bool in_8_bits = options.dtype && is_fp8(*options.dtype);
+  if (in_8_bits) check_fp8(*model, layers);
 
   make_writable_directory(options.out);
   write_weights(parts, options, merge ? &*merge : nullptr);
   copy_files(folder, kCopied, options.out);
   if (merge) copy_files(files.adapter, kCopied, options.out);
-  write_config(folder, *model, written_dtype(parts[0][0].stored, options), options.out);
+  write_config(folder, *model, in_8_bits ? DType::bf16 : parts[0][0].written, layers, options.out);
   return left_out(*model);
 }
 

@@ -13,14 +13,15 @@ namespace {
 
 std::string write_folder(ExportOptions options, const std::string& dtype) {
   check(dtype != "f16" && dtype != "q8_0",
-        "--dtype {} is for --format gguf; folders are bf16 or f32", dtype);
-  if (!dtype.empty()) options.dtype = dtype_from_name(dtype);
+        "--dtype {} is for --format gguf; folders are bf16, f32 or fp8", dtype);
+  if (!dtype.empty()) options.dtype = dtype == "fp8" ? DType::e4m3 : dtype_from_name(dtype);
   return export_model(options);
 }
 
 std::string write_gguf_file(const ExportOptions& options, const std::string& dtype) {
   check(options.adapter.empty() && !options.merge,
         "--format gguf takes a model; write one with --merge first");
+  check(dtype != "fp8", "--dtype fp8 is for --format hf; files for llama.cpp have q8_0");
   GgufOptions gguf = {.model = options.model, .out = options.out};
   if (!dtype.empty()) gguf.type = enum_from_name<GgufType>(dtype);
   return export_gguf(gguf);
@@ -55,8 +56,10 @@ void add_export(Command& app) {
   command.option("--format", options->format, "hf: a folder; gguf: one file")
       .one_of({"hf", "gguf"})
       .shows_default();
-  command.option("--dtype", options->dtype, "f16 and q8_0 for gguf only; as stored by default")
-      .one_of({"bf16", "f32", "f16", "q8_0"});
+  command
+      .option("--dtype", options->dtype,
+              "fp8 for hf only, f16 and q8_0 for gguf only; as stored by default")
+      .one_of({"bf16", "f32", "fp8", "f16", "q8_0"});
   command
       .option("--file-bytes", options->model.file_bytes, "hf: the most bytes of tensors in a file")
       .positive()
