@@ -41,7 +41,7 @@ class Gate {
 /// The time at which queued work is carried out.
 enum class Progress {
   eager,     // at once: the order of the host's calls
-  lazy,      // when the host waits, and only what it waits for
+  lazy,      // when the host waits, and no more than it waits for
   shuffled,  // some at any call, from streams that a seed chooses: any order that is allowed
 };
 
@@ -58,6 +58,8 @@ struct DeviceOptions {
   struct {
     std::chrono::milliseconds whole{0}, in_halves{0};
   } product_delays;
+  /// Products of 8-bit numbers keep as few bits of a sum as Hopper's tensor cores (narrow_sum.h). Else they are f32.
+  bool narrow_sums = false;
 };
 
 DeviceOptions device_options();

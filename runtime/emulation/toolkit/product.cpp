@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "runtime/emulation/toolkit/emulated_device.h"
+#include "runtime/emulation/toolkit/narrow_sum.h"
 #include "runtime/emulation/toolkit/ordered_product.h"
 #include "runtime/half.h"
 
@@ -118,8 +120,15 @@ class Product {
   /// The sum over k in [begin, end) of op(A) op(B), row-major [m, n].
   std::vector<float> partial_sum(std::int64_t begin, std::int64_t end) const {
     std::vector<float> sum(static_cast<std::size_t>(p_.m() * p_.n()));
-    ordered_product(sum.data(), {a_.data() + begin, p_.m(), end - begin, p_.k()},
-                    {b_.data() + begin * p_.n(), end - begin, p_.n(), p_.n()});
+    const float *const a = a_.data() + begin, *const b = b_.data() + begin * p_.n();
+    if (is_fp8(p_.a.type) && device_options().narrow_sums) {
+      for (std::int64_t i = 0; i < p_.m() * p_.n(); ++i) {
+        sum[i] = narrow_sum(a + i / p_.n() * p_.k(), b + i % p_.n(), p_.n(), end - begin);
+      }
+    } else {
+      ordered_product(sum.data(), {a, p_.m(), end - begin, p_.k()},
+                      {b, end - begin, p_.n(), p_.n()});
+    }
     for (float& value : sum) value *= alpha_;
     return sum;
   }
