@@ -10,7 +10,7 @@
 //         x  [  W W   |  W W  ]   = h_0 | h_1  ->         |--------    y = h_0 W_0 + h_1 W_1
 //            [  W W   |  W W  ]                    rank 1 | W W W W
 //
-// What is cut whole stays whole: a head of attention belongs to one rank. There may be more ranks than
+// A part that is cut whole stays whole: a head of attention belongs to one rank. There may be more ranks than
 // heads of keys. Each rank then computes a share of a head's channels, and gets the rest of them from the
 // ranks that share the head (autograd/operations/shared_pieces.h).
 #pragma once

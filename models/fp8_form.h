@@ -35,7 +35,7 @@ Fp8Form to_fp8_form(const Tensor& weight);
 /// The weight in f32. Raises Error unless shapes and dtypes fit each other.
 Tensor from_fp8_form(const Tensor& numbers, const Tensor& inverse_scales);
 
-/// The entry of config.json. `kept` are linear layers whose weights are not in the form.
+/// The entry of config.json. `kept` are linear layers with other weights.
 nlohmann::json fp8_form_entry(const std::vector<std::string>& kept);
 /// Raises Error if config.json names another form of weights.
 void check_weights_form(const ConfigReader& config);

@@ -24,7 +24,7 @@ class StageRelay;
 /// From a weight that may have an adapter (is_adaptable, autograd/adapter.h) to its adapter, or null.
 using MakeAdapter = std::function<std::shared_ptr<const Adapter>(const Parameter& weight)>;
 
-/// What a sequence gets in a forward pass of generation.
+/// A sequence's part of a forward pass of generation.
 struct NewTokens {
   Tensor tokens;  // i32 [n], at least one
   KeyValueCache* cache = nullptr;

@@ -92,7 +92,7 @@ class Routers {
  public:
   Routers(std::int64_t experts, std::int64_t experts_per_token, RouterWeights weights);
 
-  /// Adds a layer whose router has this name. Returns its number, counted from 0.
+  /// Adds a layer with a router of this name. Returns its number, counted from 0.
   std::int64_t add_layer(const std::string& router);
   /// The experts of each token by its logits [..., E] in this layer.
   Routing route(std::int64_t layer, const Variable& logits, bool training);

@@ -182,7 +182,7 @@ __device__ inline void wait_products(float (&c)[kPieces][4]) {
   pin(c);
 #endif
 }
-/// The same, without use of a result: what the complete groups have read may be overwritten.
+/// The same, without use of a result: operands of the complete groups may be overwritten.
 template <int kInFlight>
 __device__ inline void wait_products() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -2,7 +2,7 @@
 //
 // Pieces have numbers, the longest first. The producer draws: a counter in memory gives every draw the
 // next number. So all thread blocks end at about the same time, however long the pieces take, and one that
-// starts late, because a collective of NCCL held its multiprocessor, finds only what is left. Its first
+// starts late, because a collective of NCCL held its multiprocessor, finds only the tiles that are left. Its first
 // piece, too, must be drawn: the longest one would begin when all others end. Which thread block has a
 // piece differs from run to run, so no result may depend on it. The producer tells the consumers the
 // numbers:

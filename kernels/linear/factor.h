@@ -1,4 +1,4 @@
-// Linear layers (op.h) whose factors may be 8-bit numbers over a scale (kernels/fp8/op.h).
+// Linear layers (op.h) with factors that may be 8-bit numbers over a scale (kernels/fp8/op.h).
 //
 // Either both factors of a product are 8-bit, or none. Outputs, bias, residual and pre are bf16 then, and dweight and
 // dbias bf16 or f32. On a GPU with 8-bit tensor cores cuBLASLt multiplies the numbers as they are, if the extents of
@@ -13,7 +13,7 @@ namespace tessera {
 /// A tensor, or 8-bit numbers.
 struct Factor {
   Tensor values;
-  /// [1] f32, what the number 1 stands for. Undefined unless `values` are 8-bit.
+  /// [1] f32, the value of the number 1. Undefined unless `values` are 8-bit.
   Tensor inverse_scale = {};
 
   Factor(Tensor values) : values(std::move(values)) {}  // NOLINT: a tensor is a factor

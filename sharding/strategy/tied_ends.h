@@ -40,7 +40,7 @@ class TiedEnds {
   /// On the first stage, before the backward pass of the next micro-batch: writes the head's gradients where that
   /// of the embedding adds to them.
   void before_embedding_backward();
-  /// Waits for what has been sent.
+  /// Waits for the messages that have been sent.
   void finish();
 
  private:

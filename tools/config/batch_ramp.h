@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A key whose value is a list of [steps, rows]: "[[100, 8], [200, 16]]".
+/// A key with a list of [steps, rows]: "[[100, 8], [200, 16]]".
 Key batch_ramp_key(std::string name, std::vector<BatchStage>& ramp, std::string documentation);
 
 }  // namespace tessera

@@ -165,7 +165,7 @@ struct DataConfig {
   RowKind rows = RowKind::windows;
 };
 
-/// An entry of optimizer.groups. tools/config/optimizer_groups.h says what it means.
+/// An entry of optimizer.groups. tools/config/optimizer_groups.h has its meaning.
 struct OptimizerGroupConfig {
   std::string match;
   /// The other keys by their names, as texts: {"learning_rate", "0.001"}.

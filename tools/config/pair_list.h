@@ -1,4 +1,4 @@
-// Keys whose value is a list of pairs: "[[1, 1], [100, 0.5]]".
+// Keys with a list of pairs: "[[1, 1], [100, 0.5]]".
 #pragma once
 
 #include <fmt/ranges.h>

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A key whose value is a list of [step, factor]: "[[1, 1], [100, 0.5]]".
+/// A key with a list of [step, factor]: "[[1, 1], [100, 0.5]]".
 Key schedule_table_key(std::string name, std::vector<ScheduleStage>& table,
                        std::string documentation);
 

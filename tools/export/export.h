@@ -22,7 +22,7 @@ struct ExportOptions {
   /// Must not hold a model yet.
   std::filesystem::path out;
   /// None: every tensor keeps its stored dtype, and f32 in the place of 8 bits. e4m3: Hugging Face's form of 8 bits
-  /// (models/fp8_form.h) for the weights of linear layers whose extents are multiples of 128, and bf16 for all others.
+  /// (models/fp8_form.h) for weights of linear layers with extents that are multiples of 128, and bf16 for all others.
   std::optional<DType> dtype;
   /// The most bytes of tensors in one file; a tensor is never cut.
   std::int64_t file_bytes = 5'000'000'000;

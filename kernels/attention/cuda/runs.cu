@@ -10,7 +10,7 @@
 namespace tessera::cuda::attention {
 namespace {
 
-/// The first index in [low, high) whose first key is beyond `key`, or high.
+/// The first index in [low, high) with a first key beyond `key`, or high.
 __device__ int first_beyond(const std::int32_t* first_keys, int low, int high, int key) {
   while (low < high) {
     const int middle = low + (high - low) / 2;

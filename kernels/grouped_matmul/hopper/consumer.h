@@ -41,7 +41,7 @@ struct Consumer {
     gpu::wait_products<0>(sum);
     ring.release(tile - 1);
   }
-  /// A consumer whose rows are all behind the expert's last.
+  /// A consumer with all of its rows behind the expert's last.
   template <typename Work>
   __device__ void pass_by(const Work& work) {
     for (int depth = 0; depth < work.depth; depth += kStepDepth, ++tile) {

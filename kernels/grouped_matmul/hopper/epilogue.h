@@ -116,7 +116,7 @@ struct Epilogue {
   struct alignas(4 * sizeof(U)) Four {
     U values[4];
   };
-  /// Stores four sums, or adds them to what is there.
+  /// Stores four sums, or adds them to the stored ones.
   template <typename U>
   __device__ void store_sums(U* to, const float4& sums) const {
     auto& stored = *reinterpret_cast<Four<U>*>(to);

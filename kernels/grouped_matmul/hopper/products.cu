@@ -10,7 +10,7 @@
 //   epilogue                                         store                 both
 //
 // [...] are the tensor cores. So they pause for as long as it takes to empty the registers, and not for
-// the stores and what is computed before them.
+// the stores and the computation before them.
 //
 // Tiles begin at an expert's first row and may run over its last. Rows of c are masked at the store.
 // Where rows are depths (the weights' gradient), the consumers overwrite those of the next expert with
