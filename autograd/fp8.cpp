@@ -27,18 +27,6 @@ std::optional<Fp8State::Place> place_of(const JoinedParameters& weight, Fp8Role 
   return state == nullptr ? std::nullopt : state->place(weight.parts().front(), role);
 }
 
-/// The same in memory of this category, or `values` itself.
-Tensor quantized(const JoinedParameters& weight, Fp8Role role, const Tensor& values,
-                 Category category) {
-  const auto place = place_of(weight, role);
-  if (!place) return values;
-  const CategoryScope scope(category);
-  const Tensor numbers = Tensor::empty(values.shape(), place->format);
-  const Tensor& unread = context().state<CurrentFp8>().unread;
-  fp8_quantize(numbers, values, place->scale, unread.defined() ? unread : place->largest);
-  return numbers;
-}
-
 }  // namespace
 
 Fp8State::Fp8State(const std::vector<Parameter>& weights, const Fp8Options& options)
@@ -62,10 +50,15 @@ Fp8State::Fp8State(const std::vector<Parameter>& weights, const Fp8Options& opti
   excess_ = Tensor::zeros({count}, DType::f32);
   history_ = Tensor::from(guesses, {options.history, count});
   fp8_scales(scales_, inverses_, history_, limits_);
+  for (const Parameter& weight : weights) {
+    weight.set_rounding([to = *place(weight, Fp8Role::weight)](Out numbers, const Tensor& values) {
+      fp8_quantize(numbers, values.reshape(numbers.shape()), to.scale, to.largest);
+    });
+  }
 }
 
 std::optional<Fp8State::Place> Fp8State::place(const Parameter& weight, Fp8Role role) const {
-  const auto found = number_.find(weight.name());
+  const auto found = number_.find(weight.first_of_join());
   if (found == number_.end()) return std::nullopt;
   const std::int64_t at = found->second * kFp8Roles + static_cast<std::int64_t>(role);
   return Place{.format = role == Fp8Role::gradient ? options_.gradients : DType::e4m3,
@@ -117,18 +110,26 @@ Fp8Scope::~Fp8Scope() {
 }
 
 Tensor fp8_values(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
-  return quantized(weight, role, values, Category::activations);
+  const auto place = place_of(weight, role);
+  if (!place) return values;
+  const CategoryScope scope(Category::activations);
+  const Tensor numbers = Tensor::empty(values.shape(), place->format);
+  const Tensor& unread = context().state<CurrentFp8>().unread;
+  fp8_quantize(numbers, values, place->scale, unread.defined() ? unread : place->largest);
+  return numbers;
 }
 
 Factor factor_of(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
   if (!values.defined() || !is_fp8(values.dtype())) return values;
-  return {values, place_of(weight, role).value().inverse};
+  const auto place = place_of(weight, role);
+  check(place.has_value(), "a product with '{}' has 8-bit factors; it needs an Fp8Scope",
+        weight.parts().front().name());
+  return {values, place->inverse};
 }
 
 Factor weight_factor(const JoinedParameters& weight, DType dtype) {
-  const Tensor numbers =
-      quantized(weight, Fp8Role::weight, weight.data_for(dtype), Category::workspace);
-  return factor_of(weight, Fp8Role::weight, numbers);
+  const auto place = place_of(weight, Fp8Role::weight);
+  return factor_of(weight, Fp8Role::weight, weight.data_for(place ? place->format : dtype));
 }
 
 }  // namespace tessera

@@ -12,6 +12,10 @@
 // x, W and dy have a scale each, by their largest magnitudes in earlier steps, of all ranks and micro-batches. A
 // maximum is exact in any order. So a step has the same bits for every number of ranks and every strategy. A tensor
 // without earlier steps, or with zeros alone in them, has the scale of a guess.
+//
+// A weight is rounded by Parameter::round: where it is used, or, part by part, where a strategy gathers it. Both give
+// the same numbers, and either records the largest magnitude. So the state is made before the strategy, and scales
+// change only when the strategy is about to write the masters, after which nothing gathered before is used.
 // Everything else stays in bf16: embeddings, the head, routers, experts, norms, attention and adapters.
 #pragma once
 
@@ -51,7 +55,7 @@ struct Fp8Cut {
 
 class Fp8State {
  public:
-  /// For products with these weights. Those that are joined have the scales of the first.
+  /// For products with these weights, and sets their rounding. Those that are joined have the scales of the first.
   Fp8State(const std::vector<Parameter>& weights, const Fp8Options& options);
 
   /// The format and the places of a factor's numbers, each [1].
@@ -64,6 +68,8 @@ class Fp8State {
 
   /// f32 [weights * kFp8Roles]: the largest magnitudes of the step so far.
   const Tensor& largest() const { return largest_; }
+  /// Forgets them, in every write of the masters: a strategy rounds weights again after it.
+  void forget_largest() { largest_.zero(); }
   /// `largest`, of all ranks now, enters the history, and scales are those of the next step.
   void end_step();
   /// f32 [weights * kFp8Roles]: largest() over the limit, of the step that has ended.
@@ -86,7 +92,7 @@ class Fp8State {
 /// Linear layers that run in the current context during the scope have 8-bit factors.
 class Fp8Scope {
  public:
-  /// Whether the step's largest magnitudes are kept; not in an evaluation.
+  /// Whether the step's largest inputs and gradients are kept; not in an evaluation.
   enum class Keeps : bool { nothing, largest };
   explicit Fp8Scope(Fp8State& state, Keeps keeps = Keeps::largest);
   ~Fp8Scope();

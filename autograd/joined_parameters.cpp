@@ -1,7 +1,6 @@
 #include "autograd/joined_parameters.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "kernels/nf4/op.h"
@@ -33,6 +32,20 @@ Tensor copy_for(DType dtype, const Shape& shape) {
   return Tensor::empty(shape, dtype);
 }
 
+/// Writes a part's values to its rows, in their dtype.
+void write_values(const Parameter& part, const Tensor& rows) {
+  const bool rounds = is_fp8(rows.dtype());
+  if (part.packed()) {
+    const Tensor unpacked = rounds ? copy_for(DType::bf16, rows.shape()) : rows;
+    nf4_unpack(unpacked, part.data());
+    if (rounds) part.round(rows, unpacked);
+  } else if (part.data().dtype() == rows.dtype()) {
+    rows.copy_from(part.data());
+  } else {
+    part.round(rows, part.data());
+  }
+}
+
 /// f(part, the part's rows of `joined`) for every part.
 template <typename F>
 void for_each_part(const std::vector<Parameter>& parts, const Tensor& joined, const F& f) {
@@ -59,6 +72,7 @@ JoinedParameters::JoinedParameters(std::vector<Parameter> parts) : parts_(std::m
         "parameter '{}' of shape {} cannot be joined with '{}' of shape {}; extents but the first "
         "must be equal",
         part.name(), to_string(part.shape()), parts_.front().name(), to_string(first));
+    part.set_first_of_join(parts_.front().name());
   }
 }
 
@@ -84,11 +98,12 @@ Tensor JoinedParameters::data() const {
 }
 
 Tensor JoinedParameters::data_for(DType dtype) const {
-  if (std::none_of(parts_.begin(), parts_.end(), std::mem_fn(&Parameter::packed))) return data();
+  const auto is_ready = [&](const Parameter& part) {
+    return !part.packed() && (!is_fp8(dtype) || part.data().dtype() == dtype);
+  };
+  if (std::ranges::all_of(parts_, is_ready)) return data();
   const Tensor values = copy_for(dtype, held_shape());
-  for_each_part(parts_, values, [](const Parameter& part, const Tensor& rows) {
-    part.packed() ? nf4_unpack(rows, part.data()) : rows.copy_from(part.data());
-  });
+  for_each_part(parts_, values, write_values);
   return values;
 }
 

@@ -36,8 +36,8 @@ class JoinedParameters {
   Shape held_shape() const;
   /// The parameters' data, row below row. Raises Error while a window is closed.
   Tensor data() const;
-  /// The same of weights for a product with rows of this dtype: packed ones are unpacked to it, in workspace
-  /// memory.
+  /// The same of weights as a factor of this dtype: packed ones are unpacked, and those that are not in 8 bits yet
+  /// are rounded, to workspace memory.
   Tensor data_for(DType dtype) const;
 
  private:

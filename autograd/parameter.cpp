@@ -30,6 +30,9 @@ struct Parameter::State {
   std::shared_ptr<const Adapter> adapter;
   bool in_adapter = false;
   bool packed = false;
+  bool rounded = false;
+  Rounding rounding;
+  std::string first_of_join;
   Tensor data;
   std::vector<Tensor> gradients;
   bool has_gradient = false;
@@ -38,7 +41,7 @@ struct Parameter::State {
 
 Parameter::Parameter(std::string name, const Shape& shape, Initializer initializer)
     : state_(std::make_shared<State>()) {
-  state_->name = std::move(name);
+  state_->name = state_->first_of_join = std::move(name);
   state_->shape = state_->held = shape;
   state_->initializer = initializer;
 }
@@ -104,6 +107,28 @@ bool Parameter::packed() const {
 }
 Shape Parameter::stored_shape() const {
   return packed() ? nf4_packed_shape(shape()) : shape();
+}
+
+void Parameter::set_rounded() const {
+  state_->rounded = true;
+}
+bool Parameter::rounded() const {
+  return state_->rounded;
+}
+void Parameter::set_rounding(Rounding rounding) const {
+  state_->rounding = std::move(rounding);
+}
+void Parameter::round(Out numbers, const Tensor& values) const {
+  check(state_->rounding != nullptr, "parameter '{}' has no scale to round it to {}", name(),
+        name_of(numbers.dtype()));
+  state_->rounding(numbers, values);
+}
+
+const std::string& Parameter::first_of_join() const {
+  return state_->first_of_join;
+}
+void Parameter::set_first_of_join(const std::string& name) const {
+  state_->first_of_join = name;
 }
 
 void Parameter::set_adapter(std::shared_ptr<const Adapter> adapter) const {

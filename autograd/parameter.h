@@ -9,6 +9,7 @@
 // beta = 1). The first contribution of a step overwrites instead, so gradients are never cleared.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,6 +86,20 @@ class Parameter {
   bool packed() const;
   /// The shape of its memory: shape(), or u8 [..., bytes of a row] if it is packed.
   Shape stored_shape() const;
+
+  /// Linear layers multiply it in 8 bits, e4m3 (autograd/fp8.h). A strategy that gathers it may gather these.
+  void set_rounded() const;
+  bool rounded() const;
+  /// Writes some of the parameter's values, f32 or bf16, to as many numbers of 8 bits.
+  using Rounding = std::function<void(Out numbers, const Tensor& values)>;
+  void set_rounding(Rounding rounding) const;
+  /// Raises Error if there is no rounding.
+  void round(Out numbers, const Tensor& values) const;
+
+  /// The name of the first of the parameters that operations use as one with this (joined_parameters.h): its own
+  /// if there are no others.
+  const std::string& first_of_join() const;
+  void set_first_of_join(const std::string& name) const;
 
   /// The low-rank addition to this weight of a linear layer (autograd/adapter.h); null if it has none.
   void set_adapter(std::shared_ptr<const Adapter> adapter) const;

@@ -18,23 +18,29 @@ std::uint8_t* codes_of(const Tensor& y) {
   return reinterpret_cast<std::uint8_t*>(y.raw());
 }
 
-}  // namespace
-
-void fp8_quantize(Out y, const Tensor& x, const Tensor& scale_at, Out largest) {
+template <typename T>
+void quantize(Out y, const T* from, const Tensor& scale_at, Out largest) {
   visit_format(y.dtype(), [&](auto grid) {
-    const auto* const from = x.data<bfloat16>();
+    const auto value = [&](std::int64_t i) { return load(static_cast<bfloat16>(from[i])); };
     std::uint8_t* const to = codes_of(y);
-    parallel_for(x.numel(), kElementwiseChunk, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(y.numel(), kElementwiseChunk, [&](std::int64_t begin, std::int64_t end) {
       const float scale = *scale_at.data<float>();
       std::int32_t most = 0;
 #pragma omp simd reduction(max : most)
       for (std::int64_t i = begin; i < end; ++i) {
-        most = std::max(most, bits_of_magnitude(load(from[i])));
+        most = std::max(most, bits_of_magnitude(value(i)));
       }
       raise(*largest.data<float>(), most);
-      for (std::int64_t i = begin; i < end; ++i) to[i] = grid().nearest(scale * load(from[i]));
+      for (std::int64_t i = begin; i < end; ++i) to[i] = grid().nearest(scale * value(i));
     });
   });
+}
+
+}  // namespace
+
+void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {
+  if (x.dtype() == DType::f32) return quantize(y, x.data<float>(), scale, largest);
+  quantize(y, x.data<bfloat16>(), scale, largest);
 }
 
 void fp8_expand(Out x, const Tensor& y, const Tensor& inverse_at) {

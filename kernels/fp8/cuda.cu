@@ -1,5 +1,7 @@
-// Traffic: fp8_quantize and fp8_expand move 3 bytes an element, fp8_transpose 2. The largest value is an integer
-// maximum, so the order of blocks does not matter.
+// Traffic: fp8_quantize and fp8_expand move 3 bytes an element (of f32 5), fp8_transpose 2. The largest value is an
+// integer maximum, so the order of blocks does not matter.
+#include <type_traits>
+
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/magnitude.h"
 #include "kernels/cuda/numeric.h"
@@ -15,35 +17,43 @@ __device__ std::int64_t thread_of_grid() {
   return static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
 }
 
-/// f(i) for the vectors of 8 that are a grid's width from one to the next, then g(i) for the elements behind them.
-template <typename F, typename G>
+/// f(i) for the vectors of T that are a grid's width from one to the next, then g(i) for the elements behind them.
+template <typename T, typename F, typename G>
 __device__ void for_each_of_thread(std::int64_t vectors, std::int64_t count, const F& f,
                                    const G& g) {
+  constexpr int kSize = gpu::Vector<T>::kSize;
   const std::int64_t first = thread_of_grid();
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t v = first; v < vectors; v += threads) f(v * Vector::kSize);
-  for (std::int64_t i = vectors * Vector::kSize + first; i < count; i += threads) g(i);
+  for (std::int64_t v = first; v < vectors; v += threads) f(v * kSize);
+  for (std::int64_t i = vectors * kSize + first; i < count; i += threads) g(i);
 }
 
+template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    quantize_kernel(std::uint8_t* y, const bfloat16* x, std::int64_t vectors, std::int64_t count,
+    quantize_kernel(std::uint8_t* y, const T* x, std::int64_t vectors, std::int64_t count,
                     Fp8Grid grid, const float* scale_at, float* largest) {
+  constexpr int kSize = gpu::Vector<T>::kSize;
+  using Words = std::conditional_t<kSize == 8, uint2, unsigned>;
   const float scale = *scale_at;
   int most = 0;
-  const auto code = [&](float value) {
+  const auto code = [&](float given) {
+    float value = given;
+    if constexpr (std::is_same_v<T, float>) value = gpu::rounded<bfloat16>(given);
     most = max(most, gpu::bits_of_magnitude(value));
     return grid.nearest(scale * value);
   };
-  for_each_of_thread(
+  for_each_of_thread<T>(
       vectors, count,
       [&](std::int64_t i) {
-        const Vector values = Vector::load(x + i);
-        unsigned words[2] = {0, 0};
+        const auto values = gpu::Vector<T>::load(x + i);
+        unsigned words[kSize / 4] = {};
 #pragma unroll
-        for (int j = 0; j < Vector::kSize; ++j) {
+        for (int j = 0; j < kSize; ++j) {
           words[j / 4] |= static_cast<unsigned>(code(values.values[j])) << (8 * (j % 4));
         }
-        *reinterpret_cast<uint2*>(y + i) = make_uint2(words[0], words[1]);
+        Words together;
+        memcpy(&together, words, sizeof(Words));
+        *reinterpret_cast<Words*>(y + i) = together;
       },
       [&](std::int64_t i) { y[i] = code(gpu::load(x[i])); });
   gpu::raise(largest, most);
@@ -56,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto value = [&](unsigned code) {
     return inverse * grid.value_of(static_cast<std::uint8_t>(code));
   };
-  for_each_of_thread(
+  for_each_of_thread<bfloat16>(
       vectors, count,
       [&](std::int64_t i) {
         const uint2 raw = *reinterpret_cast<const uint2*>(y + i);
@@ -154,13 +164,14 @@ std::uint8_t* codes_of(const Tensor& y) {
   return reinterpret_cast<std::uint8_t*>(y.raw());
 }
 
-/// Vectors of 8 if both tensors are aligned to them.
+/// Vectors of x's elements if both tensors are aligned to them.
 std::int64_t vectors_of(const Tensor& x, const Tensor& y) {
   const auto address = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.raw()); };
-  return address(x) % 16 == 0 && address(y) % 8 == 0 ? x.numel() / Vector::kSize : 0;
+  const auto size = static_cast<std::int64_t>(16 / size_of(x.dtype()));
+  return address(x) % 16 == 0 && address(y) % size == 0 ? x.numel() / size : 0;
 }
 
-/// A kernel over the elements of x [bf16] and y [8 bits].
+/// A kernel over the elements of x [bf16 or f32] and y [8 bits].
 template <typename... Parameters, typename... Arguments>
 void launch_elements(const Tensor& x, void (*kernel)(Parameters...), Arguments... arguments) {
   if (x.numel() == 0) return;
@@ -168,11 +179,17 @@ void launch_elements(const Tensor& x, void (*kernel)(Parameters...), Arguments..
               dim3(kThreads), 0, gpu::stream(), arguments...);
 }
 
+template <typename T>
+void quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {
+  launch_elements(x, quantize_kernel<T>, codes_of(y), x.data<T>(), vectors_of(x, y), x.numel(),
+                  Fp8Grid::of(y.dtype()), scale.data<float>(), largest.data<float>());
+}
+
 }  // namespace
 
 void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {
-  launch_elements(x, quantize_kernel, codes_of(y), x.data<bfloat16>(), vectors_of(x, y), x.numel(),
-                  Fp8Grid::of(y.dtype()), scale.data<float>(), largest.data<float>());
+  x.dtype() == DType::f32 ? quantize<float>(y, x, scale, largest)
+                          : quantize<bfloat16>(y, x, scale, largest);
 }
 
 void fp8_expand(Out x, const Tensor& y, const Tensor& inverse) {

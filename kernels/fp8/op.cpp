@@ -22,7 +22,6 @@ void check_number(std::string_view op, const Argument& x, const Argument& number
 void check_pair(std::string_view op, const Argument& y, const Argument& x, const Argument& factor) {
   check_on_one_device(op, {y, x});
   check_fp8(op, y);
-  check_dtype(op, x, DType::bf16);
   check_same_shape(op, y, x);
   check_apart(op, y, x);
   check_number(op, x, factor);
@@ -49,6 +48,8 @@ float largest_of(DType format) {
 void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {
   constexpr std::string_view op = "fp8_quantize";
   check_pair(op, {"y", y}, {"x", x}, {"scale", scale});
+  check(x.dtype() == DType::bf16 || x.dtype() == DType::f32, "{}: x is {}; it must be bf16 or f32",
+        op, name_of(x.dtype()));
   check_number(op, {"x", x}, {"largest", largest});
   run_on<cpu::fp8_quantize, cuda::fp8_quantize>(y.device(), op, y, x, scale, largest);
 }
@@ -56,6 +57,7 @@ void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {
 void fp8_expand(Out x, const Tensor& y, const Tensor& inverse) {
   constexpr std::string_view op = "fp8_expand";
   check_pair(op, {"y", y}, {"x", x}, {"inverse", inverse});
+  check_dtype(op, {"x", x}, DType::bf16);
   run_on<cpu::fp8_expand, cuda::fp8_expand>(x.device(), op, x, y, inverse);
 }
 

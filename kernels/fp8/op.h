@@ -7,7 +7,7 @@
 //   fp8_record     ends a step: its largest magnitudes enter the history
 //   fp8_scales     the scales of the next step, from the history
 //
-//   x  bf16;  y  e4m3 or e5m2
+//   x  bf16, to fp8_quantize also f32, whose values are rounded to bf16 first;  y  e4m3 or e5m2
 //   scale, inverse  [1] f32, powers of two; inverse = 1 / scale
 //   largest         [1] f32, not negative, and NaN once a value was NaN
 //

@@ -39,6 +39,7 @@ class GroupFootprint {
         placement_(group.placement),
         shard_(plan.mesh.position_along(rank, group.placement.shard)),
         computed_(size(group.placement.compute_dtype)),
+        window_(size(group.placement.window_dtype)),
         master_(size(group.placement.master_dtype)),
         gradient_(size(group.placement.gradient_dtype)),
         reduced_(size(group.placement.reduce_dtype)),
@@ -62,12 +63,12 @@ class GroupFootprint {
  private:
   void add_parameters(Footprint& footprint) const {
     if (placement_.parameters == Held::whole) {
-      footprint.parameters += computed_ * sum(elements_);
+      footprint.parameters += window_ * sum(elements_);
       return;
     }
-    footprint.communication += computed_ * sum(group_.gather_slots.sizes(elements_));
+    footprint.communication += window_ * sum(group_.gather_slots.sizes(elements_));
     if (placement_.reshard == Reshard::to_groups)
-      footprint.communication += computed_ * kept_elements();
+      footprint.communication += window_ * kept_elements();
     // With masters on the host, a copy of the own values stays on the device.
     if (placement_.offload == Offload::optimizer) footprint.parameters += computed_ * owned_;
   }
@@ -165,6 +166,7 @@ class GroupFootprint {
   const Placement& placement_;
   const int shard_;
   const std::int64_t computed_;  // bytes per element
+  const std::int64_t window_;
   const std::int64_t master_;
   const std::int64_t gradient_;
   const std::int64_t reduced_;

@@ -249,9 +249,18 @@ void cut_over_experts(Placement& placement, const Mesh& mesh) {
   placement.gradients = Held::sharded;
 }
 
+/// The form of parameters' values in their windows.
+enum class Form { plain, packed, rounded };
+
+Form form_of(const Parameter& parameter) {
+  if (parameter.packed()) return Form::packed;
+  return parameter.rounded() ? Form::rounded : Form::plain;
+}
+
 /// The parameters that a placement is for.
 struct Kind {
-  bool experts = false, packed = false;
+  bool experts = false;
+  Form form = Form::plain;
 };
 
 /// A setting that the rule leaves open is that of the rule for the rest.
@@ -266,7 +275,7 @@ Placement make_placement(const PlacementRule& given, const ShardingOptions& opti
   set_reshard(placement, rule.reshard_group.value_or(*rest.reshard_group),
               mesh.size_along(placement.shard));
   placement.compute_dtype = rule.compute_dtype.value_or(*rest.compute_dtype);
-  if (kind.packed) {
+  if (kind.form == Form::packed) {
     placement.name += ", packed";
     placement.compute_dtype = DType::u8;
   }
@@ -276,6 +285,14 @@ Placement make_placement(const PlacementRule& given, const ShardingOptions& opti
   if (device != Device{}) placement.offload = rule.offload.value_or(*rest.offload);
   if (placement.offload == Offload::all && placement.parameters == Held::whole) {
     placement.offload = Offload::optimizer;  // whole parameters have to be on the device
+  }
+  placement.window_dtype = placement.compute_dtype;
+  // Whole parameters may be masters, and the host has no scales.
+  const bool rounds = placement.parameters == Held::sharded &&
+                      placement.compute_dtype == DType::bf16 && placement.offload == Offload::none;
+  if (kind.form == Form::rounded && rounds) {
+    placement.name += ", in 8 bits";
+    placement.window_dtype = DType::e4m3;
   }
   return placement;
 }
@@ -326,11 +343,11 @@ Axes Placement::owners() const {
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device) {
   std::vector<Placement> placements;
-  for (const bool packed : {false, true}) {
+  for (const Form form : {Form::plain, Form::packed, Form::rounded}) {
     for (const bool experts : {false, true}) {
       if (experts && options.expert_parallel == 1) break;
       const auto add = [&](const PlacementRule& rule) {
-        placements.push_back(make_placement(rule, options, mesh, device, {experts, packed}));
+        placements.push_back(make_placement(rule, options, mesh, device, {experts, form}));
       };
       add(rule_for_the_rest(options));
       for (const PlacementRule& rule : options.rules) add(rule);
@@ -397,7 +414,7 @@ int placement_of(const ShardingOptions& options, const Parameter& parameter) {
   const auto each = static_cast<int>(options.rules.size()) + 1;
   const bool has_experts = options.expert_parallel > 1;
   return number + (parameter.stacked() && has_experts ? each : 0) +
-         (parameter.packed() ? each * (has_experts ? 2 : 1) : 0);
+         static_cast<int>(form_of(parameter)) * each * (has_experts ? 2 : 1);
 }
 
 }  // namespace tessera

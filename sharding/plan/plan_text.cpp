@@ -39,10 +39,10 @@ std::string text_of(GradientCase gradients) {
 std::string parameters_of(const GroupPlan& group) {
   const Placement& placement = group.placement;
   if (placement.parameters == Held::whole) {
-    return fmt::format("whole on every rank, in {}", name_of(placement.compute_dtype));
+    return fmt::format("whole on every rank, in {}", name_of(placement.window_dtype));
   }
   const std::string gathered = fmt::format(
-      "gathered in {} into {} slots", name_of(placement.compute_dtype), group.gather_slots.count);
+      "gathered in {} into {} slots", name_of(placement.window_dtype), group.gather_slots.count);
   switch (placement.reshard) {
     case Reshard::to_all:
       return gathered + ", resharded after forward";

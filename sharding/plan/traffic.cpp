@@ -119,7 +119,7 @@ class GroupTraffic {
         rank_(rank),
         shard_(plan.mesh.position_along(rank, group.placement.shard)),
         replica_(plan.mesh.position_along(rank, group.placement.replicate)),
-        computed_(size(group.placement.compute_dtype)),
+        gathered_(size(group.placement.window_dtype)),
         reduced_(size(group.placement.reduce_dtype)) {}
 
   void add_to(Traffic& traffic) const {
@@ -128,9 +128,9 @@ class GroupTraffic {
     const int replica_sums = group_.sums_replicas_once ? 1 : reductions;
     for (int b = 0; b < group_.bucket_count(); ++b) {
       const BucketLayout& bucket = group_.buckets()[b];
-      traffic.forward += computed_ * gathers.forward[b] * gathered(bucket);
+      traffic.forward += gathered_ * gathers.forward[b] * gathered(bucket);
       traffic.backward +=
-          computed_ * gathers.backward[b] *
+          gathered_ * gathers.backward[b] *
           (placement_.reshard == Reshard::to_groups ? gathered_in_group(bucket) : gathered(bucket));
       traffic.in_shards += times(reduced_ * reductions, reduced_in_shards(bucket));
       traffic.across_replicas += times(reduced_ * replica_sums, reduced_across_replicas(bucket));
@@ -190,7 +190,7 @@ class GroupTraffic {
   const int rank_;
   const int shard_;
   const int replica_;
-  const std::int64_t computed_;  // bytes per element
+  const std::int64_t gathered_;  // bytes per element
   const std::int64_t reduced_;
 };
 

@@ -14,13 +14,13 @@ GatheredParameters::GatheredParameters(const GroupResources& resources, OwnValue
   std::vector<std::int64_t> elements;
   for (const BucketLayout& bucket : resources.buckets()) elements.push_back(bucket.elements);
   for (const std::int64_t size : resources.group.gather_slots.sizes(elements)) {
-    slots_.push_back({.buffer = Tensor::zeros({size}, placement.compute_dtype)});
+    slots_.push_back({.buffer = Tensor::zeros({size}, placement.window_dtype)});
   }
   if (placement.reshard != Reshard::to_groups) return;
   for (const BucketLayout& bucket : resources.buckets()) {
     std::int64_t end = 0;
     for (const Segment& segment : bucket.segments) end += segment.range.count;
-    const Tensor memory = Tensor::zeros({end / placement.reshard_ranks}, placement.compute_dtype);
+    const Tensor memory = Tensor::zeros({end / placement.reshard_ranks}, placement.window_dtype);
     kept_.emplace_back();
     end = 0;
     for (const Segment& segment : bucket.segments) {

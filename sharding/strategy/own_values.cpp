@@ -21,8 +21,10 @@ class DeviceValues final : public OwnValues {
   void fill_own_part(int b, const Tensor& buffer) override {
     Copies copies;
     for (int p = 0; p < resources_.buckets()[b].parameter_count(); ++p) {
-      if (resources_.group.lies_in_buffer(resources_.parameter(b, p))) continue;
-      copies.push_back({resources_.own_place(b, p, buffer), resources_.shard_of(b, p).data});
+      const Parameter& parameter = resources_.parameter(b, p);
+      if (resources_.group.lies_in_buffer(parameter)) continue;
+      copies.push_back(
+          {resources_.own_place(b, p, buffer), resources_.shard_of(b, p).data, parameter});
     }
     queue_copies(std::move(copies));
   }

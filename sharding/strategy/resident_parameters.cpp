@@ -10,7 +10,7 @@ ResidentParameters::ResidentParameters(const GroupResources& resources, OwnValue
     : resources_(resources), own_values_(own_values) {
   const CategoryScope category(Category::parameters);
   for (const BucketLayout& bucket : resources.buckets()) {
-    const DType dtype = resources.group.placement.compute_dtype;
+    const DType dtype = resources.group.placement.window_dtype;
     wholes_.push_back({.buffer = Tensor::zeros({bucket.elements}, dtype), .current = {}});
     for (int p = 0; p < bucket.parameter_count(); ++p) {
       bucket.parameters[p].open(window_of(bucket, p, wholes_.back().buffer));

@@ -248,6 +248,7 @@ void Strategy::write(const std::function<void()>& write_them, Writes writes) {
   // The host may write offloaded masters.
   if (offloads(plan_)) communication_stream().synchronize();
   protocol_.masters = MasterState::being_written;
+  at_every_write_();
   try {
     write_them();
   } catch (...) {

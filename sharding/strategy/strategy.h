@@ -55,6 +55,9 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   /// queues the first gathers of the next forward pass.
   /// A collective. Raises Error within a step.
   void write_masters(const std::function<void()>& write);
+  /// Runs `forget` in every write of the masters, when no gather reads them: for numbers that rounding records
+  /// (Parameter::round). Later gathers record those of the new values.
+  void at_every_write(std::function<void()> forget) { at_every_write_ = std::move(forget); }
 
   const std::vector<Shard>& shards() const override { return shards_; }
   std::vector<Parameter> parameters() const override;
@@ -117,6 +120,7 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   /// The exchange of rows and sums; null where no sum is divided.
   std::shared_ptr<TensorRanks> tensor_axis_;
   StepProtocol protocol_;
+  std::function<void()> at_every_write_ = [] {};
 };
 
 /// Plans for this rank's device and the ranks of `world`, and makes the strategy.

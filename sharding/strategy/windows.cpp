@@ -8,10 +8,10 @@
 namespace tessera {
 namespace {
 
-/// Copies pairs of one dtype, one by one; casts all others in one kernel.
+/// Copies pairs of one dtype, and rounds to 8 bits, one by one; casts all others in one kernel.
 void run_copies(const Copies& copies) {
   Tensors ys, xs;
-  for (const auto& [to, from] : copies) {
+  for (const auto& [to, from, parameter] : copies) {
     const bool casts = to.dtype() != from.dtype();
     // A copy from host memory logs itself.
     if (casts || to.device() == from.device()) {
@@ -19,6 +19,8 @@ void run_copies(const Copies& copies) {
     }
     if (!casts) {
       to.copy_from(from);
+    } else if (is_fp8(to.dtype())) {
+      parameter.round(to, from);
     } else {
       ys.push_back(to);
       xs.push_back(on_device(from));

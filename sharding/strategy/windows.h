@@ -36,11 +36,13 @@ Tensors parts_of(const BucketLayout& bucket, const Tensor& buffer, int shards, i
 struct Copy {
   Tensor to;
   Tensor from;
+  /// That of the values, if `to` may have numbers of 8 bits, and `from` others.
+  Parameter parameter = {};
 };
 using Copies = std::vector<Copy>;
 
-/// Queues the copies on the communication stream, converting where the dtypes differ. The queue
-/// holds the tensors until the copies are done.
+/// Queues the copies on the communication stream, converting where the dtypes differ: a parameter rounds its values
+/// to 8 bits. The queue holds the tensors until the copies are done.
 void queue_copies(Copies copies);
 
 }  // namespace tessera

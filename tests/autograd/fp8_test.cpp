@@ -8,6 +8,7 @@
 #include "autograd/engine.h"
 #include "autograd/operations.h"
 #include "kernels/bias/op.h"
+#include "kernels/cast/op.h"
 #include "kernels/linear/op.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/random_tensor.h"
@@ -185,8 +186,8 @@ TEST_CASE("fp8: joined weights have the scale of all parts, and others are not r
   OwnedParameter q = parameter("q", {8, kInputs}), k = parameter("k", {16, kInputs}),
                  other = parameter("other", {8, kInputs});
   k.data.copy_from(normal_tensor({16, kInputs}, DType::bf16, "k", 100.0));
-  Fp8State fp8({q.parameter, k.parameter}, {});
   const JoinedParameters joined({q.parameter, k.parameter});
+  Fp8State fp8({q.parameter, k.parameter}, {});
   const Tensor x = normal_tensor({kRows, kInputs}, DType::bf16, "x");
   {
     const Fp8Scope scope(fp8);
@@ -204,6 +205,43 @@ TEST_CASE("fp8: joined weights have the scale of all parts, and others are not r
   const Factor plain = weight_factor(other.parameter, DType::bf16);
   CHECK_FALSE(plain.is_fp8());
   CHECK(same_bits(plain.values, other.data));
+}
+
+TEST_CASE("fp8: weights that are there in 8 bits are used as they are, alone and in a join") {
+  const test::Rank rank;
+  OwnedParameter q = parameter("q", {8, kInputs}), k = parameter("k", {16, kInputs});
+  const JoinedParameters joined({q.parameter, k.parameter});
+  Fp8State fp8({q.parameter, k.parameter}, {});
+  const Tensor x = normal_tensor({kRows, kInputs}, DType::bf16, "x");
+  const auto results = [&](const JoinedParameters& weight) {
+    const Fp8Scope scope(fp8);
+    return linear(Variable(x), weight, Parameter()).data();
+  };
+  const Tensor of_both = results(joined), of_q = results(q.parameter);
+  const Tensor largest = fp8.largest().clone();
+  fp8.forget_largest();
+  // In two parts, as two ranks do; from f32 masters.
+  const auto round = [](OwnedParameter& weight) {
+    const Tensor numbers = Tensor::zeros(weight.data.shape(), DType::e4m3);
+    const Tensor wide = Tensor::zeros(weight.data.shape(), DType::f32);
+    cast(wide, weight.data);
+    for (const auto& [begin, end] : {std::pair(0, 5), std::pair(5, 8)}) {
+      weight.parameter.round(numbers.slice(begin, end), wide.slice(begin, end));
+    }
+    weight.parameter.round(numbers.slice(8, numbers.size(0)), wide.slice(8, numbers.size(0)));
+    weight.parameter.open(numbers);
+  };
+  round(q);
+  CHECK(same_bits(results(joined), of_both));  // with k in bf16
+  round(k);
+  CHECK(same_bits(results(joined), of_both));
+  CHECK(same_bits(results(q.parameter), of_q));
+  CHECK(same_bits(fp8.largest(), largest));
+  REQUIRE_THROWS_WITH(weight_factor(q.parameter, DType::bf16),
+                      Contains("a product with 'q' has 8-bit factors; it needs an Fp8Scope"));
+  OwnedParameter other = parameter("other", {8, kInputs});
+  REQUIRE_THROWS_WITH(other.parameter.round(q.parameter.data(), other.data),
+                      Contains("parameter 'other' has no scale to round it to e4m3"));
 }
 
 TEST_CASE("fp8: an evaluation rounds and leaves the state as it is") {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cast/op.h"
 #include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -18,6 +19,7 @@ namespace {
 using Catch::Contains;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 /// The numbers >= 0 of a format in the order of their codes, by the tables of the OCP specification.
 std::vector<double> numbers_of(DType format) {
@@ -105,6 +107,26 @@ TEST_CASE("fp8: every bf16 number becomes the nearest number of the format, at e
       }
     }
   }
+}
+
+TEST_CASE("fp8: f32 numbers are rounded to bf16 first, in the same pass") {
+  const test::Rank rank;
+  // Just below, at and just above the middle of two e4m3 numbers: bf16 has the middle alone. And ties of bf16.
+  const Tensor ties = numbers({17.0f, std::nextafter(17.0f, 16.0f), std::nextafter(17.0f, 18.0f),
+                               1.0f + 0x1p-8f, -1.0f - 0x3p-8f, 447.9f, 3.4e38f, kNan, -kNan});
+  const Tensor all = test::normal_tensor({1031}, DType::f32, "x");
+  for (const Tensor& x : {ties, all, test::unaligned(all)}) {
+    const Tensor narrow = Tensor::zeros(x.shape(), DType::bf16);
+    cast(narrow, x);
+    const Tensor largest = number(0.0f), expected = number(0.0f);
+    const Tensor y = quantized(narrow, DType::e4m3, 16.0f, expected);
+    REQUIRE(test::same_bits(quantized(x, DType::e4m3, 16.0f, largest), y));
+    REQUIRE(test::same_bits(largest, expected));
+  }
+  const Tensor one = quantized(ties, DType::e4m3, 1.0f, number(0.0f));
+  const std::vector<double> rounded = test::to_doubles(expanded(one, 1.0f));
+  REQUIRE(rounded[1] == 16.0);  // 17 in bf16, and of 16 and 18 the even code
+  REQUIRE(rounded[2] == 16.0);  // f32's own rounding would be 18
 }
 
 TEST_CASE("fp8: slices have the same bits, and the largest magnitude is found in any order") {
@@ -215,8 +237,8 @@ TEST_CASE("fp8 refuses arguments that do not fit together") {
   const Tensor y = Tensor::zeros({4}, DType::e4m3), matrix = Tensor::zeros({2, 2}, DType::e4m3);
   REQUIRE_THROWS_WITH(fp8_quantize(x, x, one, one),
                       Contains("fp8_quantize: y is bf16; it must be e4m3 or e5m2"));
-  REQUIRE_THROWS_WITH(fp8_quantize(y, Tensor::zeros({4}, DType::f32), one, one),
-                      Contains("fp8_quantize: x is f32"));
+  REQUIRE_THROWS_WITH(fp8_quantize(y, Tensor::zeros({4}, DType::f16), one, one),
+                      Contains("fp8_quantize: x is f16; it must be bf16 or f32"));
   REQUIRE_THROWS_WITH(fp8_quantize(y, x, Tensor::zeros({2}, DType::f32), one),
                       Contains("fp8_quantize: scale is f32 [2]"));
   REQUIRE_THROWS_WITH(fp8_expand(Tensor::zeros({5}, DType::bf16), y, one),

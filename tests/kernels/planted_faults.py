@@ -48,6 +48,11 @@ CPU_FAULTS = {
             "if (now == 0.0f || (bits_of(now)",
             "if ((bits_of(now)"),
     },
+    ("kernels/fp8/cpu.cpp", "kernels_fp8"): {
+        "f32 numbers are rounded to 8 bits at once": (
+            "load(static_cast<bfloat16>(from[i]))",
+            "load(from[i])"),
+    },
     ("kernels/linear/factor.cpp", "kernels_fp8_product"): {
         "the gradient of a weight in 8 bits is not added": (
             "  linear_backward_weight(dweight, dbias, expanded(x), expanded(dy), transpose_weight,\n                         accumulate_dweight, accumulate_dbias);",

@@ -467,6 +467,11 @@ AUTOGRAD_FAULTS = {
             "return fp8_values(fc_weight, Fp8Role::gradient, dpre);",
             "return fp8_values(fc_weight, Fp8Role::input, dpre);"),
     },
+    ("autograd/joined_parameters.cpp", "fp8"): {
+        "a join loses the weights that are there in 8 bits": (
+            "  } else if (part.data().dtype() == rows.dtype()) {\n    rows.copy_from(part.data());\n",
+            "  } else if (part.data().dtype() == rows.dtype()) {\n    rows.zero();\n"),
+    },
     ("autograd/fp8.cpp", "fp8"): {
         "an evaluation's magnitudes are kept": (
             "unread.defined() ? unread : place->largest",
@@ -475,8 +480,11 @@ AUTOGRAD_FAULTS = {
             "{forward, forward, backward}",
             "{forward, forward, std::min(forward, backward)}"),
         "a factor is as large as its scaled numbers": (
-            "place_of(weight, role).value().inverse};",
-            "place_of(weight, role).value().scale};"),
+            "  return {values, place->inverse};",
+            "  return {values, place->scale};"),
+        "a joined weight has a scale of its own": (
+            "number_.find(weight.first_of_join())",
+            "number_.find(weight.name())"),
         "a history that is set makes no scales": (
             "  history_.copy_from(Tensor::from(values, history_.shape()));\n  fp8_scales(scales_, inverses_, history_, limits_);\n",
             "  history_.copy_from(Tensor::from(values, history_.shape()));\n"),

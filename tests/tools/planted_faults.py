@@ -333,15 +333,31 @@ FAULTS = {
             "  reduce_over_ranks({fp8_->largest()}, \"fp8\", Reduction::maximum);\n",
             ""),
         "a look at a step's operations changes the scales": (
-            "  if (fp8_) fp8_->largest().zero();\n",
+            "  if (fp8_) strategy_->at_every_write([this] { fp8_->forget_largest(); });\n",
             ""),
+        "weights are gathered with the scales of the step before": (
+            "  end_fp8_step();\n  update_parameters(sharded, numbers, sums.norm, sums.loss);\n",
+            "  update_parameters(sharded, numbers, sums.norm, sums.loss);\n  end_fp8_step();\n"),
+    },
+    ("sharding/plan/placement.cpp", "fp8"): {
+        "weights are gathered in bf16": (
+            "    placement.window_dtype = DType::e4m3;\n",
+            ""),
+    },
+    ("sharding/strategy/gathered_parameters.cpp", "fp8"): {
+        "a group of ranks keeps weights in the compute dtype": (
+            "Tensor::zeros({end / placement.reshard_ranks}, placement.window_dtype)",
+            "Tensor::zeros({end / placement.reshard_ranks}, placement.compute_dtype)"),
     },
     ("tools/train/session_evaluation.cpp", "fp8"): {
         "an evaluation changes the scales": (
-            "rounding.emplace(*fp8_, Fp8Scope::Keeps::nothing);",
-            "rounding.emplace(*fp8_);"),
+            "std::make_unique<Fp8Scope>(*fp8_, Fp8Scope::Keeps::nothing)",
+            "std::make_unique<Fp8Scope>(*fp8_)"),
     },
     ("sharding/plan/traffic.cpp", "fp8"): {
+        "gathers of 8 bits are planned in the compute dtype": (
+            "gathered_(size(group.placement.window_dtype))",
+            "gathered_(size(group.placement.compute_dtype))"),
         "the traffic of 8-bit scales is not planned": (
             "  if (plan.rounded_tensors > 0) add_all_reduce(plan.rounded_tensors, 4, all);\n",
             ""),

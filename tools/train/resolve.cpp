@@ -5,6 +5,7 @@
 
 #include "autograd/checkpointing.h"
 #include "autograd/freeze.h"
+#include "models/fp8_weights.h"
 #include "models/hugging_face.h"
 #include "models/peft.h"
 #include "models/routers.h"
@@ -213,6 +214,9 @@ std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
   check_key(run.config, "adapter.targets", [&] { add_adapters(*model, run.config.adapter); });
   check_key(run.config, "optimizer.groups", [&] { freeze_groups(run.config.optimizer, *model); });
   check_key(run.config, "optimizer.qk_clip", [&] { check_qk_clip(run.config.optimizer, *model); });
+  if (run.config.runtime.compute_dtype.fp8) {
+    for (const Parameter& weight : fp8_weights(*model)) weight.set_rounded();
+  }
   if (Routers* const routers = model->routers()) {
     if (!run.config.model.init_from.empty()) load_router_biases(run.config.model.init_from, *model);
     routers->set_training(router_training(run.config.moe));

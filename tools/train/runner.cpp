@@ -444,6 +444,7 @@ std::int64_t Runner::right_answers_of_all() {
 }
 
 void Runner::write_samples(std::int64_t step) {
+  const auto rounding = session_.evaluation_scope();
   const std::vector<ContinuedText> samples = data_.samples->of(session_.model());
   if (!reporter_) return;
   for (std::size_t i = 0; i < samples.size(); ++i) reporter_->sample(step, i + 1, samples[i]);

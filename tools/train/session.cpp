@@ -53,7 +53,12 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   check_ranks(run, world.size());
   const Config& config = run_.config;
   const auto seed = static_cast<std::uint64_t>(config.train.seed);
+  if (config.runtime.compute_dtype.fp8) {
+    fp8_.emplace(fp8_weights(*model_), Fp8Options{.gradients = config.runtime.fp8_gradients,
+                                                  .history = config.runtime.fp8_history});
+  }
   strategy_ = make_strategy(model_->units(), run_.sharding, seed, &world);
+  if (fp8_) strategy_->at_every_write([this] { fp8_->forget_largest(); });
   batch_ranks_ = strategy_->plan().batch_ranks();
   batch_rank_ = strategy_->plan().batch_rank(world.rank());
   counts_in_loss_ = strategy_->plan().counts_in_loss(world.rank());
@@ -65,10 +70,6 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   if (!context().is_dry()) load_weights();
   set_checkpointing(model_->units(), config.sharding.activation_checkpointing);
   if (computes_in(run_.sharding, DType::f16)) scaler_.emplace();
-  if (config.runtime.compute_dtype.fp8) {
-    fp8_.emplace(fp8_weights(*model_), Fp8Options{.gradients = config.runtime.fp8_gradients,
-                                                  .history = config.runtime.fp8_history});
-  }
   const auto exchange = [&](const std::function<bool(const Parameter&)>& includes) {
     return strategy_->make_matrix_exchange(includes);
   };
@@ -164,7 +165,6 @@ void TrainingSession::observe(std::int64_t step, const BatchSource& source,
   const Span span("optimizer");
   queue_sums(sharded, inputs);
   sharded.update([] {}, Writes::masters_and_copies);
-  if (fp8_) fp8_->largest().zero();
   current_stream().synchronize();
   world_.raise_if_aborted();
 }

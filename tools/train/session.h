@@ -157,6 +157,9 @@ class TrainingSession {
   std::vector<float> answer_log_probabilities(const RowSource& rows);
   /// The number of right answers to all questions, on every rank.
   std::int64_t right_answers(const std::vector<Question>& questions);
+  /// Passes of the model outside of the calls above need it: in fp8 their factors have 8 bits as an evaluation's
+  /// have. Null otherwise.
+  std::unique_ptr<Fp8Scope> evaluation_scope();
 
   LanguageModel& model() { return *model_; }
   Strategy& strategy() { return *strategy_; }

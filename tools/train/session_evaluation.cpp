@@ -12,10 +12,13 @@
 
 namespace tessera {
 
+std::unique_ptr<Fp8Scope> TrainingSession::evaluation_scope() {
+  return fp8_ ? std::make_unique<Fp8Scope>(*fp8_, Fp8Scope::Keeps::nothing) : nullptr;
+}
+
 Variable TrainingSession::loss_of(const Batch& batch, double scale, const RowObjective& objective) {
   const NoGradient no_gradient;
-  std::optional<Fp8Scope> rounding;
-  if (fp8_) rounding.emplace(*fp8_, Fp8Scope::Keeps::nothing);
+  const auto rounding = evaluation_scope();
   if (pipeline_ != nullptr) return pipeline_->loss(batch, scale, objective);
   return model_->loss(batch.inputs, batch.loss_targets(), scale, /*training=*/false,
                       batch.document_starts, objective);
@@ -146,6 +149,7 @@ float TrainingSession::evaluate_ema(std::int64_t rows, const BatchSource& source
 }
 
 std::int64_t TrainingSession::right_answers(const std::vector<Question>& questions) {
+  const auto rounding = evaluation_scope();
   const std::int64_t right = tessera::right_answers(
       *model_, questions, static_cast<int>(batch_rank_), static_cast<int>(batch_ranks_));
   std::int64_t sum = 0;
