@@ -31,13 +31,13 @@ __device__ inline unsigned blocks_of_cluster() {
   return blocks;
 }
 
-/// All threads of the cluster meet. Writes to shared memory before are visible to all of them after.
+/// A barrier of all threads of the cluster. Writes to shared memory before are visible to all of them after.
 __device__ inline void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/// The same place in the shared memory of block `rank`. All blocks carve their memory alike. The cluster has
-/// met, and meets again after the last use.
+/// The same place in the shared memory of block `rank`. All blocks carve their memory alike. Calls of
+/// sync_cluster come before the first use and after the last one.
 template <typename T>
 __device__ T* in_block(T* shared, unsigned rank) {
   T* place;
@@ -54,7 +54,7 @@ __device__ inline void arrive(Barrier& barrier, unsigned rank) {
       "r"(rank)
       : "memory");
 }
-/// wait(), and what the cluster's threads that arrived have written is visible.
+/// wait(). The writes of the cluster's threads before their arrivals are visible.
 __device__ inline void wait_for_cluster(Barrier& barrier, unsigned parity) {
   unsigned done = 0;
   while (done == 0) {

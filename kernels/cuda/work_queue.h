@@ -89,7 +89,7 @@ struct WorkQueue {
   template <typename F>
   __device__ void produce(const NumberRing& ring, F f) const {
     for (unsigned place = 0;; ++place) {
-      const unsigned number = draw(thread_blocks());
+      const unsigned number = draw([] { return thread_blocks(); });
       ring.put(place, number);
       if (number >= count) return;
       f(number, place);
@@ -103,7 +103,7 @@ struct WorkQueue {
       if (threadIdx.x % 32 == 0 && block_in_cluster() > 0) {
         number = ring.take(place);
       } else if (threadIdx.x % 32 == 0) {
-        number = draw(thread_blocks() / blocks_of_cluster());
+        number = draw([] { return thread_blocks() / blocks_of_cluster(); });
         ring.put(place, number);
       }
       number = __shfl_sync(kFullWarp, number, 0);
@@ -122,11 +122,12 @@ struct WorkQueue {
   }
 
  private:
-  /// The next number. Each of so many producers draws once in vain, so the draw after count + producers - 1
-  /// others is the last of all.
-  __device__ unsigned draw(unsigned producers) const {
+  /// The next number. Each of producers() producers draws once in vain, so the draw after
+  /// count + producers() - 1 others is the last of all.
+  template <typename Producers>
+  __device__ unsigned draw(Producers producers) const {
     const unsigned drawn = atomicAdd(draws, 1u);
-    if (drawn + 1 == count + producers) atomicExch(draws, 0u);
+    if (drawn + 1 == count + producers()) atomicExch(draws, 0u);
     return drawn;
   }
   /// gridDim.x, read here: the producer has no register to keep it in.

@@ -19,8 +19,8 @@ using test::launch_clusters;
 /// Bugs of the kernel below.
 enum class Bug {
   none,
-  no_meeting,
-  no_meeting_at_the_end,
+  no_barrier,
+  no_barrier_at_the_end,
   copy_outside,
   arrival_outside,
   too_few_bytes_in_one_block,
@@ -47,7 +47,7 @@ __global__ void share_tiles(const gpu::TensorMap map, float* out) {
     gpu::initialize(*empty, kThreads + static_cast<int>(blocks - 1) * kThreads / 32);
     gpu::publish_barriers();
   }
-  bug == Bug::no_meeting ? __syncthreads() : gpu::sync_cluster();
+  bug == Bug::no_barrier ? __syncthreads() : gpu::sync_cluster();
   for (int step = 0; step < kSteps; ++step) {
     const unsigned parity = static_cast<unsigned>(step) % 2;
     if (thread == 0) {
@@ -77,7 +77,7 @@ __global__ void share_tiles(const gpu::TensorMap map, float* out) {
       if (other != rank) gpu::arrive(*empty, bug == Bug::arrival_outside ? blocks : other);
     }
   }
-  if (bug != Bug::no_meeting_at_the_end) gpu::sync_cluster();
+  if (bug != Bug::no_barrier_at_the_end) gpu::sync_cluster();
 }
 
 std::vector<bfloat16> values() {
@@ -159,8 +159,8 @@ TEST_CASE("the blocks of a cluster share out the copies of tiles that all of the
 }
 
 TEST_CASE("misuse: shared memory of a block of the cluster that has not begun, or has ended") {
-  require_complaint<Bug::no_meeting>("before a barrier.cluster: that block may not have begun");
-  require_complaint<Bug::no_meeting_at_the_end>("of the cluster, which has ended",
+  require_complaint<Bug::no_barrier>("before a barrier.cluster: that block may not have begun");
+  require_complaint<Bug::no_barrier_at_the_end>("of the cluster, which has ended",
                                                 "that no thread waited for; end both with");
 }
 
@@ -204,14 +204,14 @@ __global__ void exchange(unsigned* out) {
   if (threadIdx.x < blocks) out[blockIdx.x * blocks + threadIdx.x] = words[threadIdx.x];
 }
 
-enum class MeetingBug { none, two_arrivals, no_arrival, no_wait, absent_block };
+enum class BarrierBug { none, two_arrivals, no_arrival, no_wait, absent_block };
 
-__global__ void meet(MeetingBug bug) {
+__global__ void synchronize(BarrierBug bug) {
   const emulation::Site site = emulation::Site::current();
-  if (bug == MeetingBug::absent_block && blockIdx.x == 1) return;
-  if (bug != MeetingBug::no_arrival) emulation::arrive_at_cluster(site);
-  if (bug == MeetingBug::two_arrivals) emulation::arrive_at_cluster(site);
-  if (bug != MeetingBug::no_wait) emulation::wait_for_cluster(site);
+  if (bug == BarrierBug::absent_block && blockIdx.x == 1) return;
+  if (bug != BarrierBug::no_arrival) emulation::arrive_at_cluster(site);
+  if (bug == BarrierBug::two_arrivals) emulation::arrive_at_cluster(site);
+  if (bug != BarrierBug::no_wait) emulation::wait_for_cluster(site);
 }
 
 /// The first block arrives at a barrier of the second one, which waits for it or not.
@@ -242,12 +242,14 @@ TEST_CASE("the blocks of a cluster write words to each other's shared memory") {
 }
 
 TEST_CASE("misuse: the barrier of a cluster") {
-  const auto said = [](MeetingBug bug) { return said_of(2, meet, dim3(2), dim3(128), 0, bug); };
-  REQUIRE(said(MeetingBug::none) == "nothing");
-  REQUIRE(said(MeetingBug::absent_block) == "nothing");  // threads that have ended do not count
-  REQUIRE_THAT(said(MeetingBug::two_arrivals), Contains("a second barrier.cluster.arrive"));
-  REQUIRE_THAT(said(MeetingBug::no_arrival), Contains("barrier.cluster.wait without an arrive"));
-  REQUIRE_THAT(said(MeetingBug::no_wait), Contains("ends after barrier.cluster.arrive without"));
+  const auto said = [](BarrierBug bug) {
+    return said_of(2, synchronize, dim3(2), dim3(128), 0, bug);
+  };
+  REQUIRE(said(BarrierBug::none) == "nothing");
+  REQUIRE(said(BarrierBug::absent_block) == "nothing");  // threads that have ended do not count
+  REQUIRE_THAT(said(BarrierBug::two_arrivals), Contains("a second barrier.cluster.arrive"));
+  REQUIRE_THAT(said(BarrierBug::no_arrival), Contains("barrier.cluster.wait without an arrive"));
+  REQUIRE_THAT(said(BarrierBug::no_wait), Contains("ends after barrier.cluster.arrive without"));
 }
 
 TEST_CASE("misuse: an arrival at a barrier of a block that does not wait for it before its end") {
@@ -261,7 +263,7 @@ TEST_CASE("misuse: an arrival at a barrier of a block that does not wait for it 
 
 TEST_CASE("misuse: grids and blocks that do not fit clusters") {
   const auto said = [](unsigned cluster, unsigned blocks, unsigned threads) {
-    return said_of(cluster, meet, dim3(blocks), dim3(threads), 0, MeetingBug::none);
+    return said_of(cluster, synchronize, dim3(blocks), dim3(threads), 0, BarrierBug::none);
   };
   REQUIRE(said(8, 16, 256) == "nothing");
   REQUIRE_THAT(said(2, 3, 128), Contains("a grid of 3 x 1 x 1 blocks in clusters of 2:"));

@@ -139,8 +139,8 @@ class Block {
   /// The barrier of the cluster, in two steps. Threads that have ended are not waited for.
   void arrive_at_cluster(const Site& site);
   void wait_for_cluster(const Site& site);
-  /// Whether the cluster has met at its barrier.
-  bool has_met() const { return cluster_barrier_.turn > 0; }
+  /// Whether all threads of the cluster have been at its barrier.
+  bool has_synchronized() const { return cluster_barrier_.turn > 0; }
 
   /// Suspends the running thread until it is woken. It may be woken too early.
   void wait_in(Waiters& waiters, const char* kind, const Site& site);
@@ -153,7 +153,7 @@ class Block {
   WarpProducts& products(unsigned warp) { return warps_[warp].products; }
   /// A thread's registers. At first as many as __launch_bounds__(threads, 1) gives.
   int& registers(unsigned warp) { return warps_[warp].registers; }
-  /// Of the running thread's block.
+  /// In the running thread's block.
   int registers_in_use() const;
   /// Those that the block was started with. setmaxnreg only moves them.
   int registers_at_start() const {

@@ -31,7 +31,7 @@ void Block::end_cluster_barrier_if_complete() {
   if (barrier.arrived == 0 || barrier.arrived < unfinished_) return;
   barrier.arrived = 0;
   ++barrier.turn;
-  barriers_.meet();
+  barriers_.synchronize();
   wake(barrier.waiters);
 }
 
@@ -59,7 +59,7 @@ void* in_block(void* shared, unsigned rank, const Site& site) {
     refuse(", which has " + std::to_string(block.cluster()) + " blocks");
   }
   if (rank == block.rank()) return shared;
-  if (!block.has_met()) refuse(" before a barrier.cluster: that block may not have begun");
+  if (!block.has_synchronized()) refuse(" before a barrier.cluster: that block may not have begun");
   if (block.has_ended(rank)) refuse(", which has ended");
   void* const found = block.shared().in_block(shared, rank);
   if (found == nullptr) refuse(", which has no such array");

@@ -56,7 +56,7 @@ void SharedBarriers::clear() {
   named.clear();
 }
 
-void SharedBarriers::meet() {
+void SharedBarriers::synchronize() {
   for (auto& [address, barrier] : by_address) barrier.unseen.reset();
 }
 

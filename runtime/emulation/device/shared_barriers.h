@@ -30,7 +30,7 @@ struct SharedBarrier {
   long long expected = 0;  // bytes in the current phase
   bool visible = false;    // to the copy engine
   /// The last phase in which another block of the cluster arrived or copied, until a thread of the block
-  /// has waited for it or the cluster has met.
+  /// has waited for it, or for the cluster's barrier.
   std::optional<unsigned> unseen;
   std::deque<TileCopy> copies;
   Waiters waiters;
@@ -54,8 +54,8 @@ struct SharedBarriers {
   std::map<std::pair<unsigned, int>, NamedBarrier> named;  // by the block's rank and the number
 
   void clear();
-  /// The cluster has met: each block's operations so far are seen by all.
-  void meet();
+  /// All threads of the cluster are at its barrier, and see the operations so far.
+  void synchronize();
   /// The rule that is broken at the end of block `rank`, before others of the cluster; empty if none is.
   std::string end_of_block(unsigned rank) const;
   /// The rule that is broken at the end of all blocks; empty if none is.
