@@ -214,15 +214,15 @@ __global__ void synchronize(BarrierBug bug) {
   if (bug != BarrierBug::no_wait) emulation::wait_for_cluster(site);
 }
 
-/// The first block arrives at a barrier of the second one, which waits for it or not.
-__global__ void signal(bool waits) {
+/// Block `from` arrives at a barrier of the other block, which waits for it or not.
+__global__ void signal(unsigned from, bool waits) {
   gpu::TileMemory memory;
   auto* const barrier = memory.take<gpu::Barrier>(1);
   if (threadIdx.x == 0) gpu::initialize(*barrier, 1);
   gpu::sync_cluster();
   if (threadIdx.x > 0) return;
-  if (gpu::block_in_cluster() == 0) {
-    gpu::arrive(*barrier, 1);
+  if (gpu::block_in_cluster() == from) {
+    gpu::arrive(*barrier, from ^ 1);
   } else if (waits) {
     gpu::wait_for_cluster(*barrier, 0);
   }
@@ -255,9 +255,11 @@ TEST_CASE("misuse: the barrier of a cluster") {
 TEST_CASE("misuse: an arrival at a barrier of a block that does not wait for it before its end") {
   for (const auto& schedule : kSchedules) {
     const test::ScheduleGuard guard(schedule);
-    REQUIRE(said_of(2, signal, dim3(2), dim3(128), 1024, true) == "nothing");
-    REQUIRE_THAT(said_of(2, signal, dim3(2), dim3(128), 1024, false),
-                 Contains("which has ended") || Contains("that no thread waited for; end both"));
+    for (const unsigned from : {0u, 1u}) {
+      REQUIRE(said_of(2, signal, dim3(2), dim3(128), 1024, from, true) == "nothing");
+      REQUIRE_THAT(said_of(2, signal, dim3(2), dim3(128), 1024, from, false),
+                   Contains("which has ended") || Contains("that no thread waited for; end both"));
+    }
   }
 }
 
