@@ -5,12 +5,15 @@
 //   - CUDA C++: threadIdx, __syncthreads, shuffles and votes, atomics, float4, ...;
 //   - TESSERA_SHARED(type, name, [extents]) declares static shared memory;
 //   - gpu::SharedMemory carves the dynamic shared memory of a launch into arrays;
-//   - gpu::launch starts a kernel;
+//   - gpu::launch starts a kernel on a gpu::Grid, in clusters if the grid asks for them;
 //   - kernels/cuda/tensor_core.h has cp.async, ldmatrix and mma.sync.
 //
 // Element types are Tessera's own bfloat16 and float16 (runtime/half.h), converted by
 // kernels/cuda/numeric.h.
 #pragma once
+
+#include <concepts>
+#include <source_location>
 
 #include "runtime/context.h"
 
@@ -26,20 +29,54 @@
 
 #define TESSERA_SHARED(type, name, extents) __shared__ type name extents
 
+#else
+
+#include "runtime/emulation/toolkit/emulated_device.h"
+
+#include "kernels/cuda/dynamic_shared_memory.h"
+#include "runtime/emulation/device/language.h"
+
+// One tag per declaration; the reference is to memory that belongs to the block now running.
+#define TESSERA_SHARED(type, name, extents) \
+  static const char name##_tag = 0;         \
+  auto& name = tessera::emulation::shared_variable<type extents>(&name##_tag)
+
+#endif
+
 namespace tessera::gpu {
+
+/// A grid's extents, its clusters (kernels/cuda/cluster.h), and the place of the launch: kernels of several
+/// files have the same name.
+struct Grid {
+  dim3 extents;
+  unsigned cluster;  // blocks of a cluster, neighbours along x
+  std::source_location site;
+
+  template <std::convertible_to<dim3> Extents>
+  Grid(const Extents& extents, unsigned cluster = 1,
+       const std::source_location& site = std::source_location::current())
+      : extents(extents), cluster(cluster), site(site) {}
+};
+
+#if defined(__CUDACC__)
 
 /// Starts kernel(arguments...) on a grid of blocks, each with `shared_bytes` of dynamic shared
 /// memory. Raises Error if the launch is refused. A dry run (runtime/context.h) starts nothing.
 template <typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+void launch(void (*kernel)(Parameters...), const Grid& grid, dim3 block, std::size_t shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {
   if (context().is_dry()) return;
   if (shared_bytes > 0) allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
   cudaLaunchConfig_t config{};
-  config.gridDim = grid;
+  config.gridDim = grid.extents;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute clusters{};
+  clusters.id = cudaLaunchAttributeClusterDimension;
+  clusters.val.clusterDim = {grid.cluster, 1, 1};
+  config.attrs = &clusters;
+  config.numAttrs = grid.cluster > 1 ? 1 : 0;
   cuda::check_status(
       cudaLaunchKernelEx(&config, kernel,
                          static_cast<Parameters>(std::forward<Arguments>(arguments))...),
@@ -62,36 +99,9 @@ class SharedMemory {
   std::size_t offset_ = 0;
 };
 
-}  // namespace tessera::gpu
-
 #else
 
-#include <concepts>
-#include <source_location>
-
-#include "runtime/emulation/toolkit/emulated_device.h"
-
-#include "kernels/cuda/dynamic_shared_memory.h"
-#include "runtime/emulation/device/language.h"
-
-// One tag per declaration; the reference is to memory that belongs to the block now running.
-#define TESSERA_SHARED(type, name, extents) \
-  static const char name##_tag = 0;         \
-  auto& name = tessera::emulation::shared_variable<type extents>(&name##_tag)
-
-namespace tessera::gpu {
-
 using SharedMemory = emulation::SharedMemoryCarver;
-
-/// A grid's extents, and the place of the launch: kernels of several files have the same name.
-struct Grid {
-  dim3 extents;
-  std::source_location site;
-
-  template <std::convertible_to<dim3> Extents>
-  Grid(const Extents& extents, const std::source_location& site = std::source_location::current())
-      : extents(extents), site(site) {}
-};
 
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const Grid& grid, dim3 block, std::size_t shared_bytes,
@@ -102,6 +112,7 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, dim3 block, std::si
   const emulation::Launch launch{.grid = grid.extents,
                                  .block = block,
                                  .shared_bytes = shared_bytes,
+                                 .cluster = grid.cluster,
                                  .limits = emulation::shared_memory_limits(address),
                                  .file = grid.site.file_name()};
   emulation::check(launch);
@@ -112,6 +123,6 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, dim3 block, std::si
       stream, [=] { emulation::run(launch, kernel, values); }, emulation::words_of(values));
 }
 
-}  // namespace tessera::gpu
-
 #endif
+
+}  // namespace tessera::gpu

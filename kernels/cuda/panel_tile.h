@@ -23,11 +23,14 @@ struct PanelTile {
   __device__ Descriptor columns(int step, int first = 0) const {
     return Descriptor::of_columns(data + (first * kRows + 16 * step) * kPanel, kPanelBytes);
   }
-  /// Starts to copy the tile that begins at `place`. One thread calls this.
-  __device__ void load(const TensorMap& map, TilePlace place, Barrier& barrier) const {
+  /// Starts to copy the tile that begins at `place`, or copies it to several `blocks` of the cluster
+  /// (kernels/cuda/cluster.h). One thread calls this.
+  template <typename... Blocks>
+  __device__ void load(const TensorMap& map, TilePlace place, Barrier& barrier,
+                       Blocks... blocks) const {
 #pragma unroll
     for (int panel = 0; panel < kChannels / kPanel; ++panel) {
-      copy_tile(data + panel * kRows * kPanel, map, place, barrier);
+      copy_tile(data + panel * kRows * kPanel, map, place, barrier, blocks...);
       place.channel += kPanel;
     }
   }

@@ -52,10 +52,11 @@ struct TileRing {
   __device__ Tile tile(unsigned number) const { return {tiles.data + number % kStages * kRoom}; }
   __device__ static unsigned parity(unsigned number) { return number / kStages % 2; }
 
-  __device__ void initialize() const {
+  /// So many arrivals release a stage.
+  __device__ void initialize(int releases = kConsumerThreads) const {
     for (int stage = 0; stage < kStages; ++stage) {
       gpu::initialize(full[stage], 1);
-      gpu::initialize(empty[stage], kConsumerThreads);
+      gpu::initialize(empty[stage], releases);
     }
   }
 

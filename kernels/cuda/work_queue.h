@@ -9,8 +9,11 @@
 //
 //   producer     draws 0 | draws 5 | draws 9 | draws none left         loads the pieces' tiles
 //   consumers              0         5         9
+//
+// A cluster of blocks works at one piece together: its first block draws, and tells the readers of all.
 #pragma once
 
+#include "kernels/cuda/cluster.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/tile_ring.h"
 
@@ -31,10 +34,11 @@ struct NumberRing {
     full = shared.take<Barrier>(2 * kStages);
     empty = full + kStages;
   }
-  __device__ void initialize() const {
+  __device__ void initialize() const { initialize(readers); }
+  __device__ void initialize(int releases) const {
     for (int stage = 0; stage < kStages; ++stage) {
       gpu::initialize(full[stage], 1);
-      gpu::initialize(empty[stage], readers);
+      gpu::initialize(empty[stage], releases);
     }
   }
   __device__ static unsigned parity(unsigned place) { return place / kStages % 2; }
@@ -54,6 +58,28 @@ struct NumberRing {
   }
 };
 
+/// The same from the first block's producer to the readers of a cluster, among them the other producers.
+struct ClusterNumberRing : NumberRing {
+  __device__ void initialize() const {
+    const int blocks = static_cast<int>(blocks_of_cluster());
+    NumberRing::initialize(blocks * (readers + 1) - 1);
+  }
+  /// By the first block.
+  __device__ void put(unsigned place, unsigned number) const {
+    wait_for_cluster(empty[place % kStages], parity(place) ^ 1);
+    for (unsigned block = 0; block < blocks_of_cluster(); ++block) {
+      in_block(numbers, block)[place % kStages].x = number;
+      arrive(full[place % kStages], block);
+    }
+  }
+  __device__ unsigned take(unsigned place) const {
+    wait_for_cluster(full[place % kStages], parity(place));
+    const unsigned number = numbers[place % kStages].x;
+    arrive(empty[place % kStages], 0u);
+    return number;
+  }
+};
+
 struct WorkQueue {
   unsigned count;   // pieces
   unsigned* draws;  // cuda::tickets: the draws so far
@@ -63,19 +89,21 @@ struct WorkQueue {
   template <typename F>
   __device__ void produce(const NumberRing& ring, F f) const {
     for (unsigned place = 0;; ++place) {
-      const unsigned number = draw();
+      const unsigned number = draw([] { return thread_blocks(); });
       ring.put(place, number);
       if (number >= count) return;
       f(number, place);
     }
   }
-  /// By a warp of the producer: f(number) for the same, on all lanes.
+  /// By a warp of each producer of the cluster: f(number) for the same, on all lanes.
   template <typename F>
-  __device__ void produce_by_warp(const NumberRing& ring, F f) const {
+  __device__ void produce_by_warp(const ClusterNumberRing& ring, F f) const {
     for (unsigned place = 0;; ++place) {
       unsigned number = 0;
-      if (threadIdx.x % 32 == 0) {
-        number = draw();
+      if (threadIdx.x % 32 == 0 && block_in_cluster() > 0) {
+        number = ring.take(place);
+      } else if (threadIdx.x % 32 == 0) {
+        number = draw([] { return thread_blocks() / blocks_of_cluster(); });
         ring.put(place, number);
       }
       number = __shfl_sync(kFullWarp, number, 0);
@@ -84,8 +112,8 @@ struct WorkQueue {
     }
   }
   /// By each reader: the same pieces.
-  template <typename F>
-  __device__ void consume(const NumberRing& ring, F f) const {
+  template <typename Ring, typename F>
+  __device__ void consume(const Ring& ring, F f) const {
     for (unsigned place = 0;; ++place) {
       const unsigned number = ring.take(place);
       if (number >= count) return;
@@ -94,11 +122,12 @@ struct WorkQueue {
   }
 
  private:
-  /// The next number. Every thread block draws once in vain, so the draw after count + thread_blocks() - 1
-  /// others is the last of all.
-  __device__ unsigned draw() const {
+  /// The next number. Each of producers() producers draws once in vain, so the draw after
+  /// count + producers() - 1 others is the last of all.
+  template <typename Producers>
+  __device__ unsigned draw(Producers producers) const {
     const unsigned drawn = atomicAdd(draws, 1u);
-    if (drawn + 1 == count + thread_blocks()) atomicExch(draws, 0u);
+    if (drawn + 1 == count + producers()) atomicExch(draws, 0u);
     return drawn;
   }
   /// gridDim.x, read here: the producer has no register to keep it in.

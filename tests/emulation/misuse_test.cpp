@@ -283,7 +283,8 @@ TEST_CASE("misuse: more shared memory than a block can have") {
 std::string complaint_under(void (*kernel)(), std::size_t shared_bytes,
                             emulation::SharedMemoryLimits limits) {
   try {
-    emulation::run({dim3(1), dim3(32), shared_bytes, limits}, kernel, std::tuple<>());
+    emulation::run({dim3(1), dim3(32), shared_bytes, /*cluster=*/1, limits}, kernel,
+                   std::tuple<>());
   } catch (const emulation::Failure& failure) {
     return failure.what();
   }

@@ -10,7 +10,7 @@ if(TARGET test_emulation_counts)
   tessera_counted_kernels(counted_test_kernels ${CMAKE_CURRENT_LIST_DIR}/counted_kernels.cu)
   target_link_libraries(test_emulation_counts PRIVATE counted_test_kernels)
 endif()
-foreach(target test_emulation test_emulation_hopper)
+foreach(target test_emulation test_emulation_hopper test_emulation_cluster)
   target_link_libraries(${target} PRIVATE tessera::kernels) # tensor maps
 endforeach()
 

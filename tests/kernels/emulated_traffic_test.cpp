@@ -332,7 +332,25 @@ TEST_CASE("traffic: a product stores gate, up and their SwiGLU once, without ban
   const auto product =
       launches_of([&] { linear_swiglu_forward(y, gate_up, x, w, Transpose::yes, {}); });
   constexpr std::uint64_t kTiles = P / 128 * F / 128, kSteps = K / 64;
-  require_traffic_of_products(product, kTiles * kSteps * 48 * 1024, 6 * P * F);
+  require_traffic_of_products(product, kTiles * kSteps * 32 * 1024, 6 * P * F);
+}
+
+// A step's tile of a has 16 KB, and that of b 32 KB. Two thread blocks with tiles below each other copy half of
+// b's to both. Of three tiles the last one would have no partner.
+TEST_CASE("traffic: thread blocks of a cluster take 32 KB a step, single ones 48") {
+  const test::Rank rank;
+  constexpr std::uint64_t K = 192, F = 128, kSteps = K / 64;
+  for (const auto& [tiles, bytes] : {std::pair<std::uint64_t, std::uint64_t>{1, 16 + 32},
+                                     {2, 16 + 32 / 2},
+                                     {3, 16 + 32},
+                                     {4, 16 + 32 / 2}}) {
+    const auto P = static_cast<std::int64_t>(tiles * 128);
+    const Tensor x = bf16({P, K}), w = bf16({K, 2 * F}), gate_up = bf16({P, 2 * F});
+    const Tensor y = bf16({P, F});
+    const auto product =
+        launches_of([&] { linear_swiglu_forward(y, gate_up, x, w, Transpose::no, {}); });
+    require_traffic_of_products(product, tiles * kSteps * bytes * 1024, 6 * tiles * 128 * F);
+  }
 }
 
 // Gate and up are read for their gradients. The gradient of their SwiGLU is not stored.
@@ -343,7 +361,7 @@ TEST_CASE("traffic: SwiGLU's gradient as an epilogue reads gate and up once") {
   const auto product = launches_of(
       [&] { swiglu_linear_backward_input(gate_up, dh, dy, w, Transpose::yes, gate_up); });
   constexpr std::uint64_t kTiles = P / 128 * F / 256, kSteps = K / 64;
-  constexpr std::uint64_t kCopied = kTiles * kSteps * 48 * 1024;
+  constexpr std::uint64_t kCopied = kTiles * kSteps * 32 * 1024;
   require_traffic_of_products(product, kCopied, 4 * P * F);
   REQUIRE(product.work.reads.bytes == kCopied + 4 * P * F);
   REQUIRE(32 * product.work.reads.sectors == kCopied + 4 * P * F);

@@ -146,6 +146,28 @@ TEST_CASE("grouped_matmul of several rounds of wide tiles") {
 }
 
 // On the CPU a weight's gradient of more than 4,096 rows is summed apart from c, and rounded then.
+// On Hopper two tiles of an expert below each other share a weight's tile. Here the last ones have no partner with
+// rows, in each of the three products, and an expert has one tile.
+TEST_CASE("grouped_matmul of many rows, in pairs of tiles, has the bits of few") {
+  test::for_every_schedule([] {
+    const Sizes n{{100, 1828}, 72, 136};
+    check_products(n, DType::bf16);
+    const Tensor x = normal_tensor({n.rows(), n.in}, DType::bf16, "x");
+    const Tensor weight = normal_tensor({n.experts(), n.in, n.out}, DType::bf16, "weight");
+    const Tensor all = product(x, weight, n.offsets(), Transpose::no);
+    const Tensor some =
+        product(x.slice(0, 230), weight, Sizes{{100, 130}, 1, 1}.offsets(), Transpose::no);
+    CHECK(test::same_bits(all.slice(0, 230), some));
+  });
+}
+
+TEST_CASE("grouped_matmul of many channels, in pairs of tiles") {
+  const test::Rank rank;
+  for (const Sizes& n : {Sizes{{129, 0, 2}, 256, 136}, Sizes{{3, 5}, 2056, 8}}) {
+    check_products(n, DType::bf16);
+  }
+}
+
 TEST_CASE(
     "grouped_matmul of deep and shallow experts, and a shallow one's bits next to a deep one") {
   const test::Rank rank;

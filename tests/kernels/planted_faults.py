@@ -1126,7 +1126,7 @@ FAULTS = {
     },
     ("kernels/cuda/work_queue.h", "kernels_attention_16bit"): {
         "Hopper: a launch leaves its count of draws to the next": (
-            "    if (drawn + 1 == count + thread_blocks()) atomicExch(draws, 0u);\n",
+            "    if (drawn + 1 == count + producers()) atomicExch(draws, 0u);\n",
             ""),
     },
     ("kernels/attention/cuda/hopper/work.h", "kernels_emulated_traffic"): {
@@ -1310,8 +1310,11 @@ FAULTS = {
     },
     ("kernels/grouped_matmul/hopper/tiles.h", "kernels_grouped_matmul"): {
         "up is gate's columns again": (
-            "      (kTransposed ? b.token : b.channel) += work.section;\n",
-            ""),
+            "kSectionsOf<kResult> == kParts ? work.section : kCopied;",
+            "kSectionsOf<kResult> == kParts ? 0 : kCopied;"),
+        "grouped, Hopper: a block of a cluster keeps its half of b to itself": (
+            "static_cast<std::uint16_t>((1 << blocks) - 1)",
+            "static_cast<std::uint16_t>(1 << gpu::block_in_cluster())"),
         "grouped, Hopper: both consumers take the first one's columns of a": (
             "left().columns(step, group)",
             "left().columns(step)"),
@@ -1402,6 +1405,9 @@ FAULTS = {
         "a tile of gate and up moves on by all of its columns": (
             "static_cast<int>(tile) * (kColumns / kSectionsOf<kResult>)",
             "static_cast<int>(tile) * kColumns"),
+        "grouped, Hopper: both blocks of a cluster have the upper tile of an expert": (
+            "static_cast<int>(tile.tile) * height() + own_row();",
+            "static_cast<int>(tile.tile) * height();"),
         "grouped, Hopper: groups of rows from other ranks take the next matrix in memory": (
             "tile.expert % p.matrices);",
             "tile.expert);"),
@@ -1410,11 +1416,35 @@ FAULTS = {
         "grouped, Hopper: one lane alone has the number of a drawn tile": (
             "      number = __shfl_sync(kFullWarp, number, 0);\n",
             ""),
+        "grouped, Hopper: both blocks of a cluster count as producers of the queue": (
+            "return thread_blocks() / blocks_of_cluster();",
+            "return thread_blocks();"),
+        "grouped, Hopper: the other producer of a cluster does not count as a reader of numbers": (
+            "NumberRing::initialize(blocks * (readers + 1) - 1);",
+            "NumberRing::initialize(blocks * readers);"),
+    },
+    ("kernels/cuda/cluster_ring.h", "kernels_grouped_matmul"): {
+        "grouped, Hopper: a stage is free when the own consumers have read it": (
+            "Ring::initialize(kConsumerThreads + others * kConsumerThreads / 32);",
+            "Ring::initialize(kConsumerThreads + others * 0);"),
+        "grouped, Hopper: the other block of a cluster does not learn that a stage is free": (
+            "    if (threadIdx.x % 32 == 0) arrive(this->empty[number % kStages], block_in_cluster() ^ 1);\n",
+            ""),
+    },
+    ("kernels/grouped_matmul/hopper/products.cu", "kernels_grouped_matmul"): {
+        "grouped, Hopper: a block ends while the other one of its cluster may arrive at its barriers": (
+            "    gpu::sync_cluster();  // the other block may still arrive at this one's barriers\n",
+            ""),
+    },
+    ("kernels/grouped_matmul/hopper/products.cu", "kernels_emulated_traffic"): {
+        "grouped, Hopper: no thread blocks share b": (
+            "return 16 * idle <= tiles ? 2 : 1;",
+            "return 16 * idle <= tiles ? 1 : 1;"),
     },
     ("kernels/grouped_matmul/hopper/work.h", "kernels_emulated_grouped_matmul"): {
         "a band's tiles go down as far as in a full one": (
-            "min(kBand, tiles(p.P, kTileRows) - band * kBand)",
-            "kBand"),
+            "min(most, tiles(p.P, height()) - band * most)",
+            "most"),
     },
     ("kernels/grouped_matmul/cuda.cu", "kernels_grouped_matmul"): {
         "swiglu's rows are aligned though the result's are not": (
@@ -1791,6 +1821,29 @@ FAULTS = {
             "    gpu::copy_async_wait<0>();\n",
             ""),
     },
+    ("runtime/emulation/device/cluster.cpp", "emulation_cluster"): {
+        "emulator: a block that has ended can be reached": (
+            "  if (block.has_ended(rank)) refuse(\", which has ended\");\n",
+            ""),
+    },
+    ("runtime/emulation/device/shared_barriers.cpp", "emulation_cluster"): {
+        "emulator: another block's arrival is forgotten": (
+            "  record(EventKind::barrier_arrived, barrier, bytes);\n"
+            "  note(barrier);\n",
+            "  record(EventKind::barrier_arrived, barrier, bytes);\n"),
+    },
+    ("runtime/emulation/device/cluster.h", "emulation_cluster"): {
+        "emulator: a copy to several blocks is read once for each": (
+            "    start_copy(copy, in_block(barrier, rank, site), site);\n",
+            "    start_copy(copy, in_block(barrier, rank, site), site);\n"
+            "    if (rank > 0) count_bulk_copy(copy);\n"),
+    },
+    ("runtime/emulation/device/block.cpp", "emulation_cluster"): {
+        "emulator: the barrier of a cluster waits for threads that have ended": (
+            "  --unfinished_;\n"
+            "  end_cluster_barrier_if_complete();\n",
+            "  --unfinished_;\n"),
+    },
     ("runtime/emulation/device/shared_memory.cpp", "emulation_hopper"): {
         "a proxy fence shows the writes of all threads": (
             "  block.shared().show_writes_to_engines(block.thread().number);\n",
@@ -1928,7 +1981,7 @@ FAULTS = {
     },
     ("runtime/emulation/device/block.cpp", "emulation_events"): {
         "an event has its thread's number": (
-            "events_.add({kind, index, running_->number / kWarpSize, number",
+            "events_.add({kind, index, running_->number / kWarpSize - first_warp(), number",
             "events_.add({kind, index, running_->number, number"),
         "a block leaves out the events that the block before had": (
             "  events_.begin_block();\n",
@@ -1944,14 +1997,16 @@ FAULTS = {
     },
     ("runtime/emulation/device/shared_barriers.cpp", "emulation_events"): {
         "barriers have one number": (
-            "const auto number = static_cast<int>(all.size());",
-            "const auto number = 0 * static_cast<int>(all.size());"),
+            "created.number = static_cast<int>(number);",
+            "created.number = 0 * static_cast<int>(number);"),
         "a wait is an event of the phase that begins": (
             "barrier.number, barrier.current_phase() - 1);",
             "barrier.number, barrier.current_phase());"),
         "a barrier completes in the phase that begins": (
-            "block.record(EventKind::barrier_completed, barrier.number, barrier.current_phase());",
-            "block.record(EventKind::barrier_completed, barrier.number, barrier.current_phase() + 1);"),
+            "  record(EventKind::barrier_completed, barrier);\n"
+            "  ++barrier.phase;\n",
+            "  ++barrier.phase;\n"
+            "  record(EventKind::barrier_completed, barrier);\n"),
         "a wait at a named barrier is an arrival too": (
             "if (!waits) {",
             "{"),

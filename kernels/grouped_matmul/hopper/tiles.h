@@ -5,6 +5,9 @@
 //   rows_transposed   128 rows x 64 depths     128 or 256 columns x 64 depths
 //   weights           64 depths x 128 rows     64 depths x 128 or 256 columns
 //
+// The tile of b comes in two parts, each with half of the columns. In a cluster of two blocks each block copies
+// one part to both: their tiles of c are below each other, and share b.
+//
 // Where columns are gate and up, half of a tile's are gate's and half are the same ones of up. The
 // epilogue then has both:
 //
@@ -14,8 +17,8 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/cluster_ring.h"
 #include "kernels/cuda/panel_tile.h"
-#include "kernels/cuda/tile_ring.h"
 #include "kernels/grouped_matmul/hopper/work.h"
 
 namespace tessera::cuda::groups {
@@ -33,8 +36,8 @@ struct StepTiles {
                                   gpu::PanelTile<T, kTileRows, kStepDepth>>;
   using Right = std::conditional_t<kTransposed, gpu::PanelTile<T, kColumns, kStepDepth>,
                                    gpu::PanelTile<T, kStepDepth, kColumns>>;
-  /// A copy of b's columns. The right tile has as many as there are sections.
-  static constexpr int kSections = kSectionsOf<kResult>, kCopied = kColumns / kSections;
+  /// A copy of b's columns. The right tile has two: one for each section, if there are two.
+  static constexpr int kParts = 2, kCopied = kColumns / kParts;
   using Copy = std::conditional_t<kTransposed, gpu::PanelTile<T, kCopied, kStepDepth>,
                                   gpu::PanelTile<T, kStepDepth, kCopied>>;
   using Element = T;
@@ -47,7 +50,7 @@ struct StepTiles {
   __device__ Left left() const { return {data}; }
   __device__ Right right() const { return {data + Left::kElements}; }
 
-  /// By one thread: starts the copies of depths from `depth` on.
+  /// By one thread of each block: starts the block's copies of depths from `depth` on.
   template <typename U>
   __device__ void load(const TensorMaps& maps, const Work<U>& work, int depth,
                        gpu::Barrier& barrier) const {
@@ -55,11 +58,13 @@ struct StepTiles {
     (kOfWeights ? a.token : a.channel) += depth;
     (kTransposed ? b.channel : b.token) += depth;
     left().load(maps.a, a, barrier);
-#pragma unroll
-    for (int section = 0; section < kSections; ++section) {
-      const Copy copy{right().data + section * Copy::kElements};
-      copy.load(maps.b, b, barrier);
-      (kTransposed ? b.token : b.channel) += work.section;
+    const int step = kSectionsOf<kResult> == kParts ? work.section : kCopied;
+    const auto blocks = static_cast<int>(gpu::blocks_of_cluster());
+    for (auto part = static_cast<int>(gpu::block_in_cluster()); part < kParts; part += blocks) {
+      gpu::TilePlace from = b;
+      (kTransposed ? from.token : from.channel) += part * step;
+      const Copy copy{right().data + part * Copy::kElements};
+      copy.load(maps.b, from, barrier, static_cast<std::uint16_t>((1 << blocks) - 1));
     }
   }
 

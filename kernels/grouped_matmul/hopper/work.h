@@ -5,11 +5,14 @@
 // finds them on its own. Tiles are numbered by expert, and side by side in c within one: those computed
 // together read the same rows and weights.
 //
+// A number is a tile for each block of the cluster (kernels/cuda/cluster.h): they are below each other, in one
+// expert's rows. Where the expert ends before, a block has a tile without rows.
+//
 // One expert with many columns is numbered in bands of 16 tiles down instead: side by side, the thread
 // blocks at work would read all of b, and few rows of a.
 #pragma once
 
-#include "kernels/cuda/hopper.h"
+#include "kernels/cuda/cluster.h"
 #include "kernels/grouped_matmul/groups.h"
 
 namespace tessera::cuda::groups {
@@ -37,11 +40,12 @@ inline constexpr int kResultsOf = kResult == Result::gated_gradient ? 2 : 1;
 /// A tile of c.
 template <typename U>
 struct Work {
-  U* c;                 // its first element
-  U* gated;             // the same of SwiGLU's result
-  int rows, columns;    // of the expert's c, or of a section, from there on; the tile may have less
-  int section;          // columns of c from one section to the next
-  int depth;            // of the sums
+  U* c;               // its first element
+  U* gated;           // the same of SwiGLU's result
+  int rows, columns;  // of the expert's c, or of a section, from there on; the tile may have less,
+                      // and none if rows is 0 or less
+  int section;        // columns of c from one section to the next
+  int depth;          // of the sums
   gpu::TilePlace a, b;  // the first tiles of the operands
 };
 
@@ -51,7 +55,7 @@ __device__ bool is_left_alone(const Problem& p, const Work<U>& work) {
   return work.depth == 0 && p.accumulate;
 }
 
-/// All tiles of c. The whole warp calls the public functions.
+/// All tiles of c, by numbers of the cluster's. The whole warp calls the public functions.
 template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
 struct WorkList {
   const Problem<T, U>& p;
@@ -61,8 +65,7 @@ struct WorkList {
       return static_cast<unsigned>(p.experts) * down() * across();
     } else {
       const bool one = p.offsets == nullptr;
-      return (one ? tiles(p.P, kTileRows) : count_tiles(p.offsets, p.experts, kTileRows)) *
-             across();
+      return (one ? tiles(p.P, height()) : count_tiles(p.offsets, p.experts, height())) * across();
     }
   }
   __device__ Work<U> find(unsigned number) const {
@@ -76,15 +79,18 @@ struct WorkList {
  private:
   static constexpr unsigned kBand = 16;
 
-  __device__ static unsigned tiles(std::int64_t extent, unsigned side) {
-    return (static_cast<unsigned>(extent) + side - 1) / side;
+  /// Rows of the cluster's tiles together, and the block's first among them.
+  __device__ static int height() { return kTileRows * static_cast<int>(gpu::blocks_of_cluster()); }
+  __device__ static int own_row() { return kTileRows * static_cast<int>(gpu::block_in_cluster()); }
+  __device__ static unsigned tiles(std::int64_t extent, int side) {
+    return (static_cast<unsigned>(extent) + side - 1) / static_cast<unsigned>(side);
   }
   __device__ unsigned across() const { return tiles(p.N, kColumns); }  // of all sections together
-  __device__ unsigned down() const { return tiles(p.M, kTileRows); }   // of one expert's weights
+  __device__ unsigned down() const { return tiles(p.M, height()); }    // of one expert's weights
 
   __device__ Work<U> of_weights(unsigned number) const {
     const unsigned expert = number / (down() * across()), tile = number % (down() * across());
-    const int row = static_cast<int>(tile % down()) * kTileRows;
+    const int row = static_cast<int>(tile % down()) * height() + own_row();
     const int column = static_cast<int>(tile / down()) * kColumns;
     const int first = p.offsets[expert];
     return {p.c + (expert * p.M + row) * p.N + column,
@@ -97,14 +103,15 @@ struct WorkList {
             {column, first, 0, 0}};
   }
   __device__ Work<U> of_expert(unsigned number) const {
-    const TileOfExpert tile = find_tile(p.offsets, p.experts, kTileRows, number / across());
-    const int row = p.offsets[tile.expert] + static_cast<int>(tile.tile) * kTileRows;
+    const TileOfExpert tile = find_tile(p.offsets, p.experts, height(), number / across());
+    const int row = p.offsets[tile.expert] + static_cast<int>(tile.tile) * height() + own_row();
     return of_rows(row, p.offsets[tile.expert + 1], number % across(), tile.expert % p.matrices);
   }
   __device__ Work<U> of_band(unsigned number) const {
-    const unsigned band = number / (kBand * across()), place = number % (kBand * across());
-    const unsigned down = min(kBand, tiles(p.P, kTileRows) - band * kBand);
-    const auto row = static_cast<int>(band * kBand + place % down) * kTileRows;
+    const unsigned most = kBand / gpu::blocks_of_cluster();  // of the cluster's tiles
+    const unsigned band = number / (most * across()), place = number % (most * across());
+    const unsigned down = min(most, tiles(p.P, height()) - band * most);
+    const int row = static_cast<int>(band * most + place % down) * height() + own_row();
     return of_rows(row, static_cast<int>(p.P), place / down, 0);
   }
   /// The tile of rows from `row` on, of an expert that ends before row `end`, in column `tile`.

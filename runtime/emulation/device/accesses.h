@@ -68,7 +68,7 @@ class AccessLog {
   void clear();
 
  private:
-  static constexpr unsigned kLanes = 32, kWarps = 32;
+  static constexpr unsigned kLanes = 32, kWarps = 64;
   using Lane = std::vector<Access>;
   struct Warp {
     std::array<Lane, kLanes> lanes;

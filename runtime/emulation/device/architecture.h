@@ -33,6 +33,9 @@ constexpr const Architecture* find_architecture(int capability) {
 
 /// The most that any of them has.
 inline constexpr std::size_t kMostSharedBytes = 227 * 1024;
+/// Blocks of a cluster (9.0 and later), and their warps together. Source: the same; the warps are the
+/// emulator's limit.
+inline constexpr unsigned kMostClusterBlocks = 8, kMostClusterWarps = 64;
 /// Static and dynamic together, unless the kernel asks for more with cudaFuncSetAttribute. Static
 /// declarations alone can never have more.
 inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;

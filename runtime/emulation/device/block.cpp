@@ -17,19 +17,19 @@ namespace {
 
 constexpr unsigned kFullWarp = ~0u;
 
-unsigned lowest(unsigned bits) {
+unsigned lowest(std::uint64_t bits) {
   return static_cast<unsigned>(std::countr_zero(bits));
 }
-unsigned highest(unsigned bits) {
-  return 31u - static_cast<unsigned>(std::countl_zero(bits));
+unsigned highest(std::uint64_t bits) {
+  return 63u - static_cast<unsigned>(std::countl_zero(bits));
 }
 /// The next set bit above (below) `position`, going around at the end.
-unsigned following(unsigned bits, unsigned position) {
-  const unsigned above = bits & ~((2u << position) - 1u);
+unsigned following(std::uint64_t bits, unsigned position) {
+  const std::uint64_t above = bits & ~((std::uint64_t{2} << position) - 1u);
   return lowest(above != 0 ? above : bits);
 }
-unsigned preceding(unsigned bits, unsigned position) {
-  const unsigned below = bits & ((1u << position) - 1u);
+unsigned preceding(std::uint64_t bits, unsigned position) {
+  const std::uint64_t below = bits & ((std::uint64_t{1} << position) - 1u);
   return highest(below != 0 ? below : bits);
 }
 
@@ -43,7 +43,7 @@ unsigned Block::draw(unsigned bound) {
 void Block::make_ready(unsigned warp, unsigned lanes) {
   if (lanes == 0) return;
   warps_[warp].ready |= lanes;
-  ready_warps_ |= 1u << warp;
+  ready_warps_ |= std::uint64_t{1} << warp;
 }
 
 // The schedule's choice among the threads that can run; null if there are none.
@@ -60,7 +60,7 @@ Thread* Block::next() {
       lane_ = preceding(warps_[warp_].ready, lane_);
       break;
     case Order::shuffled:
-      if (!here || draw(4) == 0) warp_ = following(ready_warps_, draw(32));
+      if (!here || draw(4) == 0) warp_ = following(ready_warps_, draw(32 * cluster()) % 64);
       lane_ = following(warps_[warp_].ready, draw(32));
       break;
   }
@@ -71,7 +71,7 @@ Thread* Block::next() {
 Thread& Block::take() {
   Warp& warp = warps_[warp_];
   warp.ready &= ~(1u << lane_);
-  if (warp.ready == 0) ready_warps_ &= ~(1u << warp_);
+  if (warp.ready == 0) ready_warps_ &= ~(std::uint64_t{1} << warp_);
   return threads_[warp_ * kWarpSize + lane_];
 }
 
@@ -80,6 +80,7 @@ Thread& Block::take() {
 void Block::enter(Thread& thread) {
   running_ = &thread;
   threadIdx = thread.index;
+  blockIdx = blocks_[thread.rank].index;
   if (thread.fiber == nullptr) thread.fiber = &fibers_.take();
 }
 
@@ -115,13 +116,24 @@ void Block::run_thread() {
   acquire(&start_);
   try {
     body_(arguments_);
-    if (!running_->copies.empty()) fail("the thread ends with asynchronous copies in flight");
+    end_thread();
   } catch (const Failure& failure) {
     set_failure(failure.what());
   }
   publish(&end_);
   running_->done = true;
+}
+
+void Block::end_thread() {
+  if (!running_->copies.empty()) fail("the thread ends with asynchronous copies in flight");
+  if (running_->at_cluster_barrier) {
+    fail("the thread ends after barrier.cluster.arrive without a wait");
+  }
   --unfinished_;
+  end_cluster_barrier_if_complete();
+  if (--own_block().unfinished > 0) return;
+  merge_accesses();
+  if (const std::string rule = barriers_.end_of_block(rank()); !rule.empty()) fail(rule);
 }
 
 // The running thread waits until it is made ready.
@@ -168,7 +180,9 @@ void Block::give_way(Waiters& waiters) {
 
 int Block::registers_in_use() const {
   int total = 0;
-  for (const Warp& warp : warps_) total += static_cast<int>(kWarpSize) * warp.registers;
+  for (unsigned warp = 0; warp < block_warps_; ++warp) {
+    total += static_cast<int>(kWarpSize) * warps_[first_warp() + warp].registers;
+  }
   return total;
 }
 
@@ -205,12 +219,17 @@ void Block::begin_grid(const Launch& launch) {
   const dim3 threads = launch.block;
   gridDim = launch.grid;
   blockDim = threads;
-  threads_.resize(static_cast<std::size_t>(threads.x) * threads.y * threads.z);
-  warps_.resize((threads_.size() + kWarpSize - 1) / kWarpSize);
+  block_threads_ = threads.x * threads.y * threads.z;
+  block_warps_ = (block_threads_ + kWarpSize - 1) / kWarpSize;
+  blocks_.resize(launch.cluster);
+  threads_.resize(std::size_t{launch.cluster} * block_threads_);
+  warps_.resize(std::size_t{launch.cluster} * block_warps_);
   for (unsigned number = 0; number < threads_.size(); ++number) {
+    const unsigned of_block = number % block_threads_;
     threads_[number].number = number;
-    threads_[number].index = {number % threads.x, number / threads.x % threads.y,
-                              number / (threads.x * threads.y)};
+    threads_[number].rank = number / block_threads_;
+    threads_[number].index = {of_block % threads.x, of_block / threads.x % threads.y,
+                              of_block / (threads.x * threads.y)};
   }
   shared_.begin_grid(launch);
   schedule_ = launch.schedule;
@@ -224,34 +243,42 @@ void Block::end_grid() {
   accesses_.end_launch(statistics);
 }
 
-// All lanes of every warp are at one place.
+// All lanes of every warp of the running thread's block are at one place.
 void Block::merge_accesses() {
   if (!accesses_are_counted) return;
-  for (unsigned warp = 0; warp < warps_.size(); ++warp) accesses_.merge(warp, statistics);
+  for (unsigned warp = 0; warp < block_warps_; ++warp) {
+    accesses_.merge(first_warp() + warp, statistics);
+  }
 }
 
 void Block::add_event(EventKind kind, int number, int phase, int amount) {
   const unsigned index = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-  events_.add({kind, index, running_->number / kWarpSize, number, phase, amount});
+  events_.add({kind, index, running_->number / kWarpSize - first_warp(), number, phase, amount});
 }
 
-void Block::run(uint3 index, void (*body)(const void*), const void* arguments) {
-  blockIdx = index;
+void Block::run(uint3 first, void (*body)(const void*), const void* arguments) {
+  for (ClusterBlock& of_cluster : blocks_) {
+    of_cluster.index = first;
+    of_cluster.unfinished = block_threads_;
+    of_cluster.barrier.arrived = 0;
+    ++first.x;
+  }
   body_ = body;
   arguments_ = arguments;
   failure_.clear();
   shared_.begin_block();
   events_.begin_block();
   fibers_.begin_block(static_cast<unsigned>(threads_.size()));
-  barrier_.arrived = 0;
+  cluster_barrier_.arrived = cluster_barrier_.turn = 0;
+  cluster_barrier_.waiters = {};
   barriers_.clear();
   register_waiters_ = {};
   first_registers_ =
-      std::min(kRegisterFile / static_cast<int>(kWarpSize * warps_.size()) / 8 * 8, 248);
+      std::min(kRegisterFile / static_cast<int>(kWarpSize * block_warps_) / 8 * 8, 248);
   ready_warps_ = 0;
   unfinished_ = static_cast<unsigned>(threads_.size());
   for (unsigned warp = 0; warp < warps_.size(); ++warp) {
-    const unsigned lanes = std::min(kWarpSize, unfinished_ - warp * kWarpSize);
+    const unsigned lanes = std::min(kWarpSize, block_threads_ - warp % block_warps_ * kWarpSize);
     warps_[warp].ready = warps_[warp].at_barrier = warps_[warp].waiting = 0;
     warps_[warp].products.clear();
     warps_[warp].registers = first_registers_;
@@ -261,19 +288,19 @@ void Block::run(uint3 index, void (*body)(const void*), const void* arguments) {
     thread.fiber = nullptr;
     thread.done = false;
     thread.copies.clear();
-    thread.has_fenced = false;
+    thread.has_fenced = thread.at_cluster_barrier = false;
     thread.atomics.clear();
   }
   const bool up = schedule_.threads != Order::reverse;  // next() starts from here
   warp_ = up ? 0 : static_cast<unsigned>(warps_.size()) - 1;
   lane_ = up ? kWarpSize - 1 : 0;
-  Thread& first = *next();
-  enter(first);
-  Fiber::change(host_, *first.fiber);
+  Thread& beginning = *next();
+  enter(beginning);
+  Fiber::change(host_, *beginning.fiber);
   if (failure_.empty()) set_failure(left_over());
-  failure_.empty() ? merge_accesses() : accesses_.clear();
+  if (!failure_.empty()) accesses_.clear();
   shared_.end_block();
-  ++statistics.blocks;
+  statistics.blocks += cluster();
   if (!failure_.empty()) {
     abandon_fibers();
     throw Failure(failure_);
@@ -295,7 +322,7 @@ bool same(const char* a, const char* b) {
 }  // namespace
 
 int Block::synchronize(const char* kind, bool predicate, const Site& site) {
-  Barrier& barrier = barrier_;
+  Barrier& barrier = own_block().barrier;
   char* order = &barrier.orders[barrier.turn % 2 * 8];
   publish(order);
   if (barrier.arrived == 0) {
@@ -308,7 +335,7 @@ int Block::synchronize(const char* kind, bool predicate, const Site& site) {
          site);
   }
   barrier.votes += predicate ? 1 : 0;
-  if (++barrier.arrived < threads_.size()) {
+  if (++barrier.arrived < block_threads_) {
     warps_[running_->number / kWarpSize].at_barrier |= 1u << lane();
     suspend(kind, 0, site);
   } else {
@@ -317,7 +344,7 @@ int Block::synchronize(const char* kind, bool predicate, const Site& site) {
     ++barrier.turn;
     barrier.result = barrier.votes;
     barrier.arrived = 0;
-    for (unsigned warp = 0; warp < warps_.size(); ++warp) {
+    for (unsigned warp = first_warp(); warp < first_warp() + block_warps_; ++warp) {
       make_ready(warp, warps_[warp].at_barrier);
       warps_[warp].at_barrier = 0;
     }

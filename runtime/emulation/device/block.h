@@ -1,5 +1,8 @@
 // The running block: its threads, their order, and the places where they wait for each other.
 //
+// The blocks of a cluster run together, as one block with the warps of all. The warps of block `rank`
+// follow those of the blocks before it.
+//
 // A CUDA thread runs until it must wait for others. Then it switches directly to the next thread
 // that can run; there is no separate scheduler. A thread that never waits costs one function call:
 // it runs on the stack of the thread before it. A thread that waits keeps its stack, a fiber, until
@@ -26,20 +29,24 @@
 namespace tessera::emulation {
 
 inline constexpr unsigned kWarpSize = 32;
+inline constexpr unsigned kWarpgroup = 4 * kWarpSize;
 inline constexpr int kRegisterFile = 64 * 1024;
 
 using Site = std::source_location;  // a place in the kernel
 
-/// One of the block's threads.
+/// One of the threads.
 struct Thread {
   unsigned number = 0;  // x fastest; its lane is number % 32
+  unsigned rank = 0;    // of its block in the cluster
   uint3 index{};
   Fiber* fiber = nullptr;  // its stack, from its first step on
   bool done = false;
   PendingCopies copies;
   // Under the thread sanitizer.
-  bool has_fenced = false;       // its atomic operations publish its accesses
-  std::vector<void*> atomics{};  // variables used since its last fence
+  bool has_fenced = false;          // its atomic operations publish its accesses
+  std::vector<void*> atomics{};     // variables used since its last fence
+  bool at_cluster_barrier = false;  // it has arrived, and not waited
+  unsigned cluster_turn = 0;        // the barrier's at its arrival
   // While it waits.
   const char* waits_in = nullptr;
   Site site;
@@ -75,12 +82,27 @@ struct Barrier {
   std::array<char, 16> orders{};
 };
 
+/// A block of the cluster.
+struct ClusterBlock {
+  uint3 index{};
+  unsigned unfinished = 0;  // threads
+  Barrier barrier;
+};
+
+/// The barrier of all threads of the cluster (barrier.cluster).
+struct ClusterBarrier {
+  unsigned arrived = 0;
+  unsigned turn = 0;  // completions
+  Waiters waiters;
+  std::array<char, 16> orders{};
+};
+
 class Block {
  public:
   // ---- For the grid ----
 
-  /// Runs the block at `index`: each of its threads calls body(arguments). Raises Failure.
-  void run(uint3 index, void (*body)(const void*), const void* arguments);
+  /// Runs the cluster whose first block is at `first`: each thread calls body(arguments). Raises Failure.
+  void run(uint3 first, void (*body)(const void*), const void* arguments);
   /// Before the blocks of a grid run, and after.
   void begin_grid(const Launch& launch);
   void end_grid();
@@ -92,6 +114,10 @@ class Block {
   // ---- For the kernel ----
 
   Thread& thread() { return *running_; }
+  /// The running thread's block in the cluster, and the cluster's blocks.
+  unsigned rank() const { return running_->rank; }
+  unsigned cluster() const { return static_cast<unsigned>(blocks_.size()); }
+  bool has_ended(unsigned rank) const { return blocks_[rank].unfinished == 0; }
   unsigned lane() const { return running_->number % kWarpSize; }
   SharedMemory& shared() { return shared_; }
   AccessLog& accesses() { return accesses_; }
@@ -110,6 +136,12 @@ class Block {
   void collective(unsigned mask, const char* kind, void* operands, Execute execute,
                   bool orders_memory, const Site& site);
 
+  /// The barrier of the cluster, in two steps. Threads that have ended are not waited for.
+  void arrive_at_cluster(const Site& site);
+  void wait_for_cluster(const Site& site);
+  /// Whether all threads of the cluster have been at its barrier.
+  bool has_synchronized() const { return cluster_barrier_.turn > 0; }
+
   /// Suspends the running thread until it is woken. It may be woken too early.
   void wait_in(Waiters& waiters, const char* kind, const Site& site);
   void wake(Waiters& waiters);
@@ -121,10 +153,11 @@ class Block {
   WarpProducts& products(unsigned warp) { return warps_[warp].products; }
   /// A thread's registers. At first as many as __launch_bounds__(threads, 1) gives.
   int& registers(unsigned warp) { return warps_[warp].registers; }
+  /// In the running thread's block.
   int registers_in_use() const;
   /// Those that the block was started with. setmaxnreg only moves them.
   int registers_at_start() const {
-    return static_cast<int>(kWarpSize * warps_.size()) * first_registers_;
+    return static_cast<int>(kWarpSize * block_warps_) * first_registers_;
   }
   Waiters& register_waiters() { return register_waiters_; }
   /// The lane that the schedule prefers.
@@ -146,19 +179,25 @@ class Block {
   void check_mask(unsigned mask, const Site& site) const;
   void complete(Collective& collective, Execute execute);
   void merge_accesses();
+  void end_thread();
+  void end_cluster_barrier_if_complete();
+  ClusterBlock& own_block() { return blocks_[running_->rank]; }
+  unsigned first_warp() const { return running_->rank * block_warps_; }
   void add_event(EventKind kind, int number, int phase, int amount);
   void abandon_fibers();
   void set_failure(const std::string& failure);
   std::string divergence() const;
   std::string left_over() const;
 
+  std::vector<ClusterBlock> blocks_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  unsigned ready_warps_ = 0;      // bit i: warp i has lanes that can run
-  unsigned warp_ = 0, lane_ = 0;  // of the running thread
+  unsigned block_threads_ = 0, block_warps_ = 0;  // of one block
+  std::uint64_t ready_warps_ = 0;                 // bit i: warp i has lanes that can run
+  unsigned warp_ = 0, lane_ = 0;                  // of the running thread
   Thread* running_ = nullptr;
   unsigned unfinished_ = 0;
-  Barrier barrier_;
+  ClusterBarrier cluster_barrier_;
   SharedMemory shared_;
   AccessLog accesses_;
   EventLog events_;

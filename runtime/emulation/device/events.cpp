@@ -28,7 +28,7 @@ std::vector<KernelEvent> EventLog::take() {
 void EventLog::add(const KernelEvent& event) {
   const Unobserved unobserved;
   if (is_of_lanes(event.kind) &&
-      !seen_.insert({event.warp, event.kind, event.number, event.phase}).second) {
+      !seen_.insert({event.block, event.warp, event.kind, event.number, event.phase}).second) {
     return;
   }
   list_.push_back(event);

@@ -31,7 +31,7 @@ enum class EventKind : std::uint8_t {
   products_waited,  // number: the last complete group; amount: groups still in flight
 };
 
-/// `block` counts along x first, `warp` within the block.
+/// An operation on a barrier of another block of the cluster is no event. `block` counts along x first, `warp` within the block.
 struct KernelEvent {
   EventKind kind{};
   unsigned block = 0, warp = 0;
@@ -58,8 +58,8 @@ class EventLog {
  private:
   bool is_on_ = false;
   std::vector<KernelEvent> list_;
-  /// The lanes' events of the block, by warp, kind, number and phase.
-  std::set<std::tuple<unsigned, EventKind, int, int>> seen_;
+  /// The lanes' events of the running blocks, by block, warp, kind, number and phase.
+  std::set<std::tuple<unsigned, unsigned, EventKind, int, int>> seen_;
 };
 
 }  // namespace tessera::emulation

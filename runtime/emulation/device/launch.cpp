@@ -77,25 +77,30 @@ std::vector<unsigned> shuffled(std::size_t count) {
 
 void run_blocks(const Launch& launch, void (*body)(const void*), const void* arguments) {
   const dim3 grid = launch.grid;
-  const std::size_t count = static_cast<std::size_t>(grid.x) * grid.y * grid.z;
+  const unsigned across = grid.x / launch.cluster;
+  const std::size_t count = static_cast<std::size_t>(across) * grid.y * grid.z;  // of clusters
   const Order order = launch.schedule.blocks;
   std::vector<unsigned> drawn;
   if (order == Order::shuffled) drawn = shuffled(count);
-  const std::size_t early = held > 0 && held < count ? count - held : count;
-  if (early < count) held_launch = {.early_blocks = static_cast<unsigned>(early)};
+  const std::size_t late = (held + launch.cluster - 1) / launch.cluster;
+  const std::size_t early = late > 0 && late < count ? count - late : count;
+  if (early < count) {
+    held_launch = {.early_blocks = static_cast<unsigned>(early) * launch.cluster};
+  }
   for (std::size_t turn = 0; turn < count; ++turn) {
     std::size_t i = order == Order::reverse ? count - 1 - turn : turn;
     if (order == Order::shuffled) i = drawn[i];
-    const uint3 index{static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
-                      static_cast<unsigned>(i / grid.x / grid.y)};
+    const uint3 first{static_cast<unsigned>(i % across) * launch.cluster,
+                      static_cast<unsigned>(i / across % grid.y),
+                      static_cast<unsigned>(i / across / grid.y)};
     const std::uint64_t before = block.statistics.warpgroup_products;
-    block.run(index, body, arguments);
+    block.run(first, body, arguments);
     if (early == count) continue;
     const std::uint64_t work = block.statistics.warpgroup_products - before;
     if (turn < early) {
       held_launch.early += work;
     } else {
-      held_launch.longest_late = std::max(held_launch.longest_late, work);
+      held_launch.longest_late = std::max(held_launch.longest_late, work / launch.cluster);
     }
   }
 }
@@ -113,6 +118,17 @@ void check(const Launch& launch) {
       grid.z > 65535) {
     throw Failure("a grid of " + text(grid) +
                   " blocks: at most 2^31 - 1 along x, 65535 along y and z, and none is 0");
+  }
+  if (launch.cluster < 1 || launch.cluster > kMostClusterBlocks || grid.x % launch.cluster != 0) {
+    throw Failure("a grid of " + text(grid) + " blocks in clusters of " +
+                  std::to_string(launch.cluster) +
+                  ": at most 8 blocks, and the grid is a multiple along x");
+  }
+  if (launch.cluster > 1 &&
+      (count % kWarpgroup != 0 || launch.cluster * count / kWarpSize > kMostClusterWarps)) {
+    throw Failure("a cluster of " + std::to_string(launch.cluster) + " blocks of " +
+                  std::to_string(count) +
+                  " threads: the emulator takes whole warpgroups, at most 64 warps together");
   }
   const SharedMemoryLimits& limits = launch.limits;
   if (launch.shared_bytes > limits.block_bytes) {

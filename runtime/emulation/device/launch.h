@@ -1,4 +1,4 @@
-// Launches: the blocks of a grid run one after another on the calling thread.
+// Launches: the blocks of a grid, or its clusters, run one after another on the calling thread.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,7 @@ struct SharedMemoryLimits {
 struct Launch {
   dim3 grid, block;
   std::size_t shared_bytes = 0;  // dynamic
+  unsigned cluster = 1;          // blocks of a cluster, neighbours along x
   SharedMemoryLimits limits;
   Schedule schedule = emulation::schedule();
   const void* kernel = nullptr;  // its address, for the record of launches

@@ -45,7 +45,8 @@ std::string Block::divergence() const {
   };
   std::vector<Group> groups;
   for (const Thread& thread : threads_) {
-    const std::string state = state_of(thread);
+    std::string state = state_of(thread);
+    if (blocks_.size() > 1) state += " in block " + triple(blocks_[thread.rank].index);
     std::size_t group = 0;
     while (group < groups.size() && groups[group].state != state) ++group;
     if (group == groups.size()) groups.push_back({state, thread.number, 0});

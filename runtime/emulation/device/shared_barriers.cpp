@@ -16,10 +16,22 @@ SharedBarrier& find(void* barrier, const Site& site) {
   return found->second;
 }
 
+/// An event of the phase at hand, for a barrier of the running thread's block.
+void record(EventKind kind, const SharedBarrier& barrier, int amount = 0) {
+  if (barrier.rank == block.rank()) {
+    block.record(kind, barrier.number, barrier.current_phase(), amount);
+  }
+}
+
+/// Notes that a thread of another block has arrived, or has started a copy.
+void note(SharedBarrier& barrier) {
+  if (barrier.rank != block.rank()) barrier.unseen = barrier.phase;
+}
+
 /// Has the phase ended?
 bool end_phase_if_complete(SharedBarrier& barrier) {
   if (barrier.missing > 0 || barrier.expected > 0 || !barrier.copies.empty()) return false;
-  block.record(EventKind::barrier_completed, barrier.number, barrier.current_phase());
+  record(EventKind::barrier_completed, barrier);
   ++barrier.phase;
   barrier.missing = barrier.count;
   return true;
@@ -41,18 +53,31 @@ long long SharedBarrier::queued() const {
 
 void SharedBarriers::clear() {
   by_address.clear();
-  named = {};
+  named.clear();
+}
+
+void SharedBarriers::synchronize() {
+  for (auto& [address, barrier] : by_address) barrier.unseen.reset();
+}
+
+std::string SharedBarriers::end_of_block(unsigned rank) const {
+  for (const auto& [address, barrier] : by_address) {
+    if (barrier.rank != rank || !barrier.unseen) continue;
+    return "the block ends after another block's arrival or copy at its barrier in shared memory "
+           "that no thread waited for; end both with barrier.cluster";
+  }
+  return {};
 }
 
 std::string SharedBarriers::left_over() const {
   for (const auto& [address, barrier] : by_address) {
     if (!barrier.copies.empty()) return "the block ends with tile copies that no thread waited for";
   }
-  for (std::size_t number = 0; number < named.size(); ++number) {
-    if (named[number].arrived == 0) continue;
-    return "the block ends with " + std::to_string(named[number].arrived) + " of " +
-           std::to_string(named[number].threads) + " threads at named barrier " +
-           std::to_string(number);
+  for (const auto& [place, barrier] : named) {
+    if (barrier.arrived == 0) continue;
+    return "the block ends with " + std::to_string(barrier.arrived) + " of " +
+           std::to_string(barrier.threads) + " threads at named barrier " +
+           std::to_string(place.second);
   }
   return {};
 }
@@ -79,21 +104,26 @@ void initialize_barrier(void* barrier, int count, const Site& site) {
   if (count < 1 || count >= 1 << 20) block.fail("a barrier for no arrivals, or too many", site);
   auto& all = block.barriers().by_address;
   if (all.count(barrier) != 0) block.fail("a barrier that is initialized a second time", site);
-  const auto number = static_cast<int>(all.size());
+  const auto number = std::count_if(
+      all.begin(), all.end(), [](const auto& other) { return other.second.rank == block.rank(); });
   SharedBarrier& created = all[barrier];
-  created.number = number;
+  created.rank = block.rank();
+  created.number = static_cast<int>(number);
   created.count = created.missing = count;
 }
 
 void publish_barriers() {
-  for (auto& [address, barrier] : block.barriers().by_address) barrier.visible = true;
+  for (auto& [address, barrier] : block.barriers().by_address) {
+    if (barrier.rank == block.rank()) barrier.visible = true;
+  }
 }
 
 void arrive_at_barrier(void* address, int bytes, const Site& site) {
   SharedBarrier& barrier = find(address, site);
   publish(barrier.order);
   if (barrier.missing == 0) block.fail("more arrivals at a barrier than its phase has", site);
-  block.record(EventKind::barrier_arrived, barrier.number, barrier.current_phase(), bytes);
+  record(EventKind::barrier_arrived, barrier, bytes);
+  note(barrier);
   barrier.expected += bytes;
   --barrier.missing;
   if (end_phase_if_complete(barrier)) {
@@ -111,6 +141,7 @@ bool wait_for_barrier(void* address, unsigned parity, TileCopy& copy, const Site
   for (;;) {
     if (barrier.phase % 2 != parity) {
       acquire(barrier.order);
+      if (barrier.unseen && *barrier.unseen < barrier.phase) barrier.unseen.reset();
       block.record(EventKind::barrier_waited, barrier.number, barrier.current_phase() - 1);
       return true;
     }
@@ -170,8 +201,10 @@ void read_by_engine(const unsigned char* data, std::size_t bytes) {
   if (accesses_are_counted) block.accesses().read_by_engine(data, bytes, block.statistics);
 }
 
-// Zeros in place of elements outside the tensor are not read.
+}  // namespace
+
 void count_bulk_copy(const TileCopy& copy) {
+  if (copy.map.rows > 0) ++block.statistics.tile_copies;
   const Unobserved unobserved;
   constexpr int kChunk = 16;
   if (copy.map.rows == 0) read_by_engine(copy.map.data, static_cast<std::size_t>(copy.plain_bytes));
@@ -182,14 +215,11 @@ void count_bulk_copy(const TileCopy& copy) {
   }
 }
 
-}  // namespace
-
 void queue_tile_copy(const TileCopy& copy, void* address, const Site& site) {
   SharedBarrier& barrier = find(address, site);
   publish(barrier.order);
-  if (copy.map.rows > 0) ++block.statistics.tile_copies;
-  count_bulk_copy(copy);
-  block.record(EventKind::copy_started, barrier.number, barrier.current_phase(), copy.bytes());
+  record(EventKind::copy_started, barrier, copy.bytes());
+  note(barrier);
   const Unobserved unobserved;
   barrier.copies.push_back(copy);
   block.wake(barrier.waiters);
@@ -200,7 +230,7 @@ void named_barrier(int number, int threads, bool waits, const Site& site) {
   if (threads < 32 || threads > 1024 || threads % 32 != 0) {
     block.fail("a named barrier is for a multiple of 32 threads", site);
   }
-  NamedBarrier& barrier = block.barriers().named[static_cast<std::size_t>(number)];
+  NamedBarrier& barrier = block.barriers().named[{block.rank(), number}];
   if (barrier.arrived > 0 && barrier.threads != threads) {
     block.fail("named barrier " + std::to_string(number) + " is for " +
                    std::to_string(barrier.threads) + " threads elsewhere, here for " +

@@ -14,7 +14,8 @@ namespace {
 constexpr std::size_t kLine = 1024;  // once around the 32 banks eight times: a swizzle's period
 constexpr std::size_t kRedZone = 64;
 constexpr std::size_t kMostArrays = 256;
-constexpr std::size_t kArenaBytes = kMostSharedBytes + kMostArrays * (kRedZone + 2 * kLine);
+constexpr std::size_t kArenaBytes =
+    kMostClusterBlocks * kMostSharedBytes + kMostArrays * (kRedZone + 2 * kLine);
 
 }  // namespace
 
@@ -36,7 +37,6 @@ void SharedMemory::begin_grid(const Launch& launch) {
 void SharedMemory::begin_block() {
   arrays_.clear();
   for (std::vector<Write>& writes : unfenced_) writes.clear();
-  static_bytes_ = 0;
   used_ = 0;
 }
 
@@ -61,18 +61,29 @@ char* SharedMemory::reserve(std::size_t bytes, std::size_t remainder) {
   return arena_.get() + begin;
 }
 
+std::size_t SharedMemory::static_bytes_of_block() const {
+  std::size_t bytes = 0;
+  for (const Array& array : arrays_) {
+    if (array.tag != nullptr && array.rank == block.rank()) bytes += array.bytes;
+  }
+  return bytes;
+}
+
 char* SharedMemory::add(Array array, std::size_t remainder) {
   const Unobserved unobserved;
+  const std::size_t static_bytes =
+      static_bytes_of_block() + (array.tag != nullptr ? array.bytes : 0);
+  most_static_bytes_ = std::max(most_static_bytes_, static_bytes);
   if (arrays_.size() == kMostArrays) block.fail("more than 256 arrays in shared memory");
   const auto fail = [&](const std::string& rule) {
-    block.fail(rule + ": " + std::to_string(static_bytes_) + " bytes in declarations and " +
+    block.fail(rule + ": " + std::to_string(static_bytes) + " bytes in declarations and " +
                std::to_string(dynamic_bytes_) + " given at launch");
   };
-  if (dynamic_bytes_ + static_bytes_ > limits_.block_bytes) {
+  if (dynamic_bytes_ + static_bytes > limits_.block_bytes) {
     fail("more shared memory than a block of the GPU has");
   }
   const bool asked = limits_.dynamic_bytes.has_value();
-  if (!asked && dynamic_bytes_ + static_bytes_ > kDefaultSharedBytes) {
+  if (!asked && dynamic_bytes_ + static_bytes > kDefaultSharedBytes) {
     fail("more than 48 KiB of shared memory without cudaFuncSetAttribute");
   }
   array.memory = reserve(array.bytes, remainder);
@@ -84,19 +95,18 @@ char* SharedMemory::add(Array array, std::size_t remainder) {
 
 void* SharedMemory::variable(const void* tag, std::size_t bytes, std::size_t alignment) {
   for (const Array& array : arrays_) {
-    if (array.tag == tag) return array.memory;
+    if (array.tag == tag && array.rank == block.rank()) return array.memory;
   }
-  static_bytes_ += bytes;
-  most_static_bytes_ = std::max(most_static_bytes_, static_bytes_);
-  if (static_bytes_ > kDefaultSharedBytes) {
+  if (static_bytes_of_block() + bytes > kDefaultSharedBytes) {
     block.fail("more than 48 KiB of shared memory in declarations: ask for it at launch");
   }
-  return add({.tag = tag, .offset = 0, .bytes = bytes, .memory = nullptr}, alignment % kLine);
+  return add({.rank = block.rank(), .tag = tag, .offset = 0, .bytes = bytes, .memory = nullptr},
+             alignment % kLine);
 }
 
 void* SharedMemory::piece(std::size_t offset, std::size_t bytes) {
   for (const Array& array : arrays_) {
-    if (array.tag != nullptr) continue;
+    if (array.tag != nullptr || array.rank != block.rank()) continue;
     if (array.offset == offset && array.bytes == bytes) return array.memory;
     if (array.offset < offset + bytes && offset < array.offset + array.bytes) {
       block.fail("threads carve different arrays from the same shared memory");
@@ -106,7 +116,18 @@ void* SharedMemory::piece(std::size_t offset, std::size_t bytes) {
     block.fail("the kernel carves " + std::to_string(offset + bytes) +
                " bytes of shared memory where the launch gave " + std::to_string(dynamic_bytes_));
   }
-  return add({.tag = nullptr, .offset = offset, .bytes = bytes, .memory = nullptr}, offset % kLine);
+  return add(
+      {.rank = block.rank(), .tag = nullptr, .offset = offset, .bytes = bytes, .memory = nullptr},
+      offset % kLine);
+}
+
+void* SharedMemory::in_block(const void* data, unsigned rank) {
+  const Array& own = array_of(data);
+  for (const Array& array : arrays_) {
+    if (array.rank != rank || array.tag != own.tag || array.offset != own.offset) continue;
+    return array.memory + (static_cast<const char*>(data) - own.memory);
+  }
+  return nullptr;
 }
 
 bool SharedMemory::in_arena(const void* data) const {
@@ -127,7 +148,7 @@ SharedMemory::Array& SharedMemory::array_of(const void* data) {
     if (array.engine_view.empty()) array.engine_view.assign(array.bytes, '\xff');
     return array;
   }
-  block.fail("wgmma or a tile copy reads an address outside shared memory");
+  block.fail("wgmma, a tile copy or another block takes an address outside shared memory");
 }
 
 const void* SharedMemory::engine_view(const void* data) {

@@ -1,4 +1,4 @@
-// Shared memory: new in every block, filled with NaNs, with a red zone after every array.
+// Shared memory of the running blocks: new in each, filled with NaNs, with a red zone after every array.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,9 @@ class SharedMemory {
   /// that on a GPU, so alignment and banks are the same. (Modulo 1024, where a swizzle repeats, it is
   /// the offset: a kernel that needs more than 128 takes TileMemory.)
   void* piece(std::size_t offset, std::size_t bytes);
+  /// The place of `data` in the shared memory of block `rank` of the cluster. Null if that block has no
+  /// such array.
+  void* in_block(const void* data, unsigned rank);
   /// Bytes of static declarations in a block: the most of any block of the grid.
   std::size_t static_bytes() const { return most_static_bytes_; }
   /// Do these bytes lie in one of the arrays?
@@ -40,6 +43,7 @@ class SharedMemory {
 
  private:
   struct Array {
+    unsigned rank;    // of its block in the cluster
     const void* tag;  // null: dynamic
     std::size_t offset, bytes;
     char* memory;
@@ -52,13 +56,14 @@ class SharedMemory {
   Array& array_of(const void* data);
   char* add(Array array, std::size_t remainder);
   char* reserve(std::size_t bytes, std::size_t remainder);
+  std::size_t static_bytes_of_block() const;
 
   struct Free {
     void operator()(char* memory) const { std::free(memory); }
   };
   std::vector<Array> arrays_;
   std::vector<std::vector<Write>> unfenced_;  // each thread's, for engines
-  std::size_t dynamic_bytes_ = 0, static_bytes_ = 0, most_static_bytes_ = 0;
+  std::size_t dynamic_bytes_ = 0, most_static_bytes_ = 0;
   SharedMemoryLimits limits_;
   std::unique_ptr<char, Free> arena_;
   std::size_t used_ = 0;            // of the arena

@@ -25,7 +25,7 @@ struct TileMap {
   int bytes() const { return rows * kRowBytes; }
 };
 
-/// A copy that has been started: of a tile, or of plain bytes.
+/// A copy that has been started, to one block: of a tile, or of plain bytes.
 struct TileCopy {
   unsigned char* shared;
   TileMap map;            // plain bytes: no rows
@@ -56,6 +56,9 @@ void arrive_at_barrier(void* barrier, int bytes, const Site& site);
 bool wait_for_barrier(void* barrier, unsigned parity, TileCopy& copy, const Site& site);
 /// Raises Failure if the copy breaks a rule.
 void check_tile_copy(const TileCopy& copy, void* barrier, const Site& site);
+/// Counts a copy once, however many blocks get it. Zeros in place of elements outside the tensor are not
+/// read.
+void count_bulk_copy(const TileCopy& copy);
 /// Hands the copy over to the barrier's waiters, with the caller's writes so far.
 void queue_tile_copy(const TileCopy& copy, void* barrier, const Site& site);
 /// The running thread has written these bytes of shared memory for the copy engine or wgmma.
@@ -80,12 +83,14 @@ inline void copy_tile(void* shared, const TileMap& map, const std::int64_t (&pla
   TileCopy copy{static_cast<unsigned char*>(shared), map, {}};
   std::memcpy(copy.place, place, sizeof place);
   start_copy(copy, barrier, site);
+  count_bulk_copy(copy);
 }
 inline void copy_bytes(void* shared, const void* global, int bytes, void* barrier,
                        const Site& site) {
   TileCopy copy{static_cast<unsigned char*>(shared), {}, {}, bytes};
   copy.map.data = static_cast<const unsigned char*>(global);
   start_copy(copy, barrier, site);
+  count_bulk_copy(copy);
 }
 
 inline void make_copy(const TileCopy& copy) {
