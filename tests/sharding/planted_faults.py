@@ -737,11 +737,13 @@ FAULTS_ON_GPUS = {
     },
     ("kernels/cuda/work_queue.h", "sharding_emulated_overlap"): {
         "a thread block that starts late begins with the piece of its own number": (
-            "      const unsigned number = draw();\n",
-            "      const unsigned number = place == 0 ? blockIdx.x : draw() + thread_blocks();\n"),
+            "const unsigned number = draw([] { return thread_blocks(); });",
+            "const unsigned number =\n"
+            "          place == 0 ? blockIdx.x : draw([] { return thread_blocks(); }) + thread_blocks();"),
         "a producer's warp begins with the piece of its own number": (
-            "        number = draw();\n",
-            "        number = place == 0 ? blockIdx.x : draw() + thread_blocks();\n"),
+            "number = draw([] { return thread_blocks() / blocks_of_cluster(); });",
+            "number = place == 0 ? blockIdx.x\n"
+            "                            : draw([] { return thread_blocks(); }) + thread_blocks();"),
     },
     ("sharding/comm/threads/threads.cpp", "sharding_emulated_threads"): {
         "all ranks read from rank 0 first": (

@@ -16,6 +16,12 @@ SharedBarrier& find(void* barrier, const Site& site) {
   return found->second;
 }
 
+/// The barrier of the running thread's block.
+NamedBarrier& find_named(int number) {
+  const Unobserved unobserved;
+  return block.barriers().named[{block.rank(), number}];
+}
+
 /// An event of the phase at hand, for a barrier of the running thread's block.
 void record(EventKind kind, const SharedBarrier& barrier, int amount = 0) {
   if (barrier.rank == block.rank()) {
@@ -230,7 +236,7 @@ void named_barrier(int number, int threads, bool waits, const Site& site) {
   if (threads < 32 || threads > 1024 || threads % 32 != 0) {
     block.fail("a named barrier is for a multiple of 32 threads", site);
   }
-  NamedBarrier& barrier = block.barriers().named[{block.rank(), number}];
+  NamedBarrier& barrier = find_named(number);
   if (barrier.arrived > 0 && barrier.threads != threads) {
     block.fail("named barrier " + std::to_string(number) + " is for " +
                    std::to_string(barrier.threads) + " threads elsewhere, here for " +
