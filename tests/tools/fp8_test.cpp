@@ -126,7 +126,8 @@ TEST_CASE(
   const auto [wide, count] = planned(DType::bf16);
   const auto [narrow, same_count] = planned(ComputeDtype::eight_bits());
   CHECK(wide.communication - narrow.communication == count);
-  // Of 2 layers x 7 weights x 3 magnitudes in f32, 42 numbers, rank 0 compares 10: it sends 32 to the others, and 3 x 10 maxima.
+  // There are 2 layers x 7 weights x 3 magnitudes in f32, 42 numbers. Rank 0 compares 10: it sends 32 to the
+  // others, and 3 x 10 maxima.
   CHECK(wide.bytes_sent - narrow.bytes_sent == 3 * count / 4 - 4 * (32 + 30));
 }
 
