@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "autograd/context_axis.h"
@@ -56,7 +57,11 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   /// A collective. Raises Error within a step.
   void write_masters(const std::function<void()>& write);
 
-  const std::vector<Shard>& shards() const override { return shards_; }
+  /// The compute stream waits for the last update first.
+  const std::vector<Shard>& shards() const override;
+  /// The compute stream waits for an update by units. Every use of masters, gradients and the optimizer's
+  /// state begins with it, but for those of the units.
+  void wait_for_last_update() const;
   std::vector<Parameter> parameters() const override;
   /// For each of shards(), the elements of its data that this rank saves in a checkpoint. Ranks that
   /// hold the same part each save a share of it.
@@ -95,8 +100,10 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void check_masters(const Unit& unit) const;
   void finish_micro_batch(int chunk);
   void write(const std::function<void()>& write, Writes writes);
+  void write_by_unit(const std::function<void(int unit)>& write);
   /// Queues the first gathers of the next forward pass.
   void masters_changed(Writes writes);
+  void prefetch_first();
   void end_step();
   GradientNorm gradient_norm();
 
@@ -117,6 +124,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   /// The exchange of rows and sums; null where no sum is divided.
   std::shared_ptr<TensorRanks> tensor_axis_;
   StepProtocol protocol_;
+  /// The end of an update by units.
+  mutable std::optional<Event> updated_;
 };
 
 /// Plans for this rank's device and the ranks of `world`, and makes the strategy.

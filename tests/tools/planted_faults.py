@@ -182,8 +182,8 @@ FAULTS = {
     },
     ("optim/groups.cpp", "session"): {
         "every group has the first learning rate": (
-            "step(learning_rates[i], gradient_scale);",
-            "step(learning_rates[0], gradient_scale);"),
+            "update_unit(unit, learning_rates_[i], scale_);",
+            "update_unit(unit, learning_rates_[0], scale_);"),
         "a skipped step is reported to the first group alone": (
             "  for (const Group& group : groups_) group.optimizer->step_was_skipped();\n",
             "  groups_.front().optimizer->step_was_skipped();\n"),
@@ -214,8 +214,8 @@ FAULTS = {
     },
     ("optim/ema.cpp", "ema"): {
         "an update that was skipped moves the average": (
-            "scale(minus.tensor, of_update.tensor, 0.0);",
-            "scale(minus.tensor, minus_one_, 0.0);"),
+            "scale(on_device_, of_update.tensor, 0.0);",
+            "scale(on_device_, minus_one_, 0.0);"),
         "the average begins at zero": (
             "      average.copy_from(shard.data);\n",
             "      average.zero();\n"),
@@ -1788,7 +1788,7 @@ GRAPH_FAULTS = {
     },
     ("sharding/strategy/gathered_parameters.cpp", "cuda_graph"): {
         "an evaluation uses parameters that were gathered before a launch": (
-            "  if (is_capturing()) before_every_launch([this] { ++generation_; });",
+            "  if (is_capturing()) before_every_launch([this, b] { ++generations_[b]; });",
             ""),
         "a graph relies on a gather of the step before": (
             "  slot.capture = current_capture();\n",
