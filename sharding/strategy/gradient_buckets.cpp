@@ -115,10 +115,6 @@ void GradientBuckets::reduce(int b) {
   buffer_of(b).released = stream.record();
 }
 
-void GradientBuckets::read_by(int b, const Stream& reader) {
-  if (bucket(b).trainable_elements > 0) buffer_of(b).released = reader.record();
-}
-
 template <typename ExchangeCall>
 void GradientBuckets::in_reduce_dtype(int b, int written, const ExchangeCall& exchange) {
   if (resources_.exchange == nullptr) return;  // strategy single sends nothing

@@ -29,15 +29,12 @@ class GradientBuckets {
   /// The micro-batch's backward pass is over. Buckets that it did not reach get gradients of zero,
   /// because every rank takes part in every reduction.
   void finish_micro_batch();
-  /// Work that is queued on `reader` reads the shards' gradients of this bucket.
-  void read_by(int bucket, const Stream& reader);
 
  private:
   struct Buffer {
     Tensor data;
-    int bucket = -1;  // the bucket with open windows on it
-    std::optional<Event>
-        released;  // the reduction or the update has ended: backward may write again
+    int bucket = -1;                // the bucket with open windows on it
+    std::optional<Event> released;  // the reduction has ended: backward may write again
   };
   struct State {
     bool open = false;

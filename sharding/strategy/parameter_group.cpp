@@ -123,7 +123,6 @@ void ParameterGroup::masters_changed(Writes writes) {
 
 void ParameterGroup::update_queued(int bucket) {
   parameters_->masters_changed(bucket, Writes::masters_and_copies, update_stream());
-  gradients_->read_by(bucket, update_stream());
 }
 
 int ParameterGroup::next_position(int bucket) const {

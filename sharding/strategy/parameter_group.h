@@ -41,7 +41,7 @@ class ParameterGroup {
   void start_step();
   /// The compute stream or the host has written all masters.
   void masters_changed(Writes writes);
-  /// The update of a bucket has been queued on the update stream.
+  /// The update of a bucket, with its copies, has been queued on the update stream.
   void update_queued(int bucket);
   /// Gathers the first buckets of the next forward pass.
   void prefetch_first();

@@ -223,12 +223,12 @@ void Strategy::check_masters(const Unit& unit) const {
 }
 
 void Strategy::finish_micro_batch(int chunk) {
+  wait_for_last_update();  // buckets that backward did not reach get gradients of zero
   for (const auto& group : groups_) {
     if (plan_.pipeline.chunk_of(group->plan().stage) == chunk) group->finish_micro_batch();
   }
   const bool last = protocol_.finished + 1 == plan_.passes();
   if (last && uses_communication_stream_) wait_for_communication(communication_stream().record());
-  if (last) wait_for_last_update();
 }
 
 void Strategy::end_step() {
