@@ -101,8 +101,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void finish_micro_batch(int chunk);
   void write(const std::function<void()>& write, Writes writes);
   void write_by_unit(const std::function<void(int unit)>& write);
-  /// Queues the first gathers of the next forward pass.
   void masters_changed(Writes writes);
+  /// Queues the first gathers of the next forward pass.
   void prefetch_first();
   void end_step();
   GradientNorm gradient_norm();
