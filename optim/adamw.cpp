@@ -41,7 +41,7 @@ void AdamW::update(const std::vector<std::size_t>& which, double learning_rate,
                        .gradient = shard.gradient,
                        .copy = shard.copy,
                        .decay = shard.decay,
-                       .rounding = stream_of_step(rounding({.update = steps()}), rounding),
+                       .rounding = stream_of_step(rounding({.update = number()}), rounding),
                        .elements = shard.elements});
   }
   adamw(tensors,
@@ -51,7 +51,7 @@ void AdamW::update(const std::vector<std::size_t>& which, double learning_rate,
          .epsilon = options_.epsilon,
          .weight_decay = options_.weight_decay,
          .gradient_scale = gradient_scale.number,
-         .step = steps(),
+         .step = number(),
          .optimizer = place()},
         gradient_scale.tensor);
 }

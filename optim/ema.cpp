@@ -26,7 +26,8 @@ std::vector<ParameterShard> averages_of(const std::vector<ParameterShard>& shard
     } else {
       cast(average, shard.data);
     }
-    averages.push_back({.name = shard.name, .data = average, .gradient = shard.data});
+    averages.push_back(
+        {.name = shard.name, .data = average, .gradient = shard.data, .unit = shard.unit});
   }
   return averages;
 }
@@ -36,19 +37,19 @@ std::vector<ParameterShard> averages_of(const std::vector<ParameterShard>& shard
 Ema::Ema(const std::vector<ParameterShard>& shards, double decay, std::size_t place)
     : decay_(decay),
       sgd_(averages_of(shards), {.weight_decay = 1.0}),
-      minus_one_(Tensor::full({1}, DType::f32, -1.0)) {
+      minus_one_(Tensor::full({1}, DType::f32, -1.0)),
+      on_device_(Tensor::empty({1}, DType::f32)),
+      scale_(-1.0) {
   check(0.0 < decay && decay < 1.0, "ema: the decay is {}; it must be above 0 and below 1", decay);
   sgd_.place_ = place;
 }
 
-void Ema::update(const GradientScale& of_update) {
-  GradientScale minus = -1.0;
-  if (of_update.tensor.defined()) {
-    minus.tensor = Tensor::empty({1}, DType::f32);
-    scale(minus.tensor, of_update.tensor, 0.0);  // NaN if it is not finite
-    add(minus.tensor, minus.tensor, minus_one_);
-  }
-  sgd_.step(share(), minus);
+void Ema::start_step(const GradientScale& of_update) {
+  sgd_.start_step();
+  scale_.tensor = of_update.tensor.defined() ? on_device_ : Tensor();
+  if (!of_update.tensor.defined()) return;
+  scale(on_device_, of_update.tensor, 0.0);  // NaN if it is not finite
+  add(on_device_, on_device_, minus_one_);
 }
 
 NamedTensors Ema::averages() const {

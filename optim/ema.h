@@ -21,15 +21,22 @@ class Ema {
   /// The share of the distance that an update goes.
   double share() const { return 1.0 - decay_; }
   /// Follows an update with this scale: not finite, the update was skipped.
-  void update(const GradientScale& of_update);
+  void update(const GradientScale& of_update) {
+    start_step(of_update);
+    update_unit(kEveryUnit);
+  }
+  /// The same in parts, as in Optimizer.
+  void start_step(const GradientScale& of_update);
+  void update_unit(int unit) { sgd_.update_unit(unit, share(), scale_); }
   /// By the parameters' names, in the order of the shards.
   NamedTensors averages() const;
 
  private:
   double decay_;
   Sgd sgd_;
-  /// [1] f32: -1.
-  Tensor minus_one_;
+  /// [1] f32: -1, and -1 or NaN.
+  Tensor minus_one_, on_device_;
+  GradientScale scale_;
 };
 
 }  // namespace tessera

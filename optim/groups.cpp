@@ -30,15 +30,34 @@ std::vector<double> OptimizerGroups::learning_rates(std::int64_t step) const {
 void OptimizerGroups::step(std::span<const double> learning_rates,
                            const GradientScale& gradient_scale,
                            const std::function<void()>& finish) {
+  start_step(learning_rates, gradient_scale);
+  update_groups(kEveryUnit);
+  if (finish) finish();
+  if (ema_) ema_->update_unit(kEveryUnit);
+  scale_ = {};
+}
+
+void OptimizerGroups::start_step(std::span<const double> learning_rates,
+                                 const GradientScale& gradient_scale) {
   const std::size_t count = groups_.size() + (ema_ ? 1 : 0);
   check(learning_rates.size() == count,
         "optimizer groups: there are {} learning rates; expected {}", learning_rates.size(), count);
   for (const Group& group : groups_) group.optimizer->check_gradients();
+  for (const Group& group : groups_) group.optimizer->start_step();
+  if (ema_) ema_->start_step(gradient_scale);
+  learning_rates_.assign(learning_rates.begin(), learning_rates.end());
+  scale_ = gradient_scale;
+}
+
+void OptimizerGroups::update_unit(int unit) {
+  update_groups(unit);
+  if (ema_) ema_->update_unit(unit);
+}
+
+void OptimizerGroups::update_groups(int unit) {
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    groups_[i].optimizer->step(learning_rates[i], gradient_scale);
+    groups_[i].optimizer->update_unit(unit, learning_rates_[i], scale_);
   }
-  if (finish) finish();
-  if (ema_) ema_->update(gradient_scale);
 }
 
 void OptimizerGroups::step_was_skipped() {

@@ -39,6 +39,9 @@ class OptimizerGroups {
   /// missing or does not fit.
   void step(std::span<const double> learning_rates, const GradientScale& gradient_scale = {},
             const std::function<void()>& finish = {});
+  /// step() without `finish` in parts, as in Optimizer. Rates and scale are kept for the parts.
+  void start_step(std::span<const double> learning_rates, const GradientScale& gradient_scale);
+  void update_unit(int unit);
 
   /// These are as in Optimizer, for all groups.
   void step_was_skipped();
@@ -50,8 +53,13 @@ class OptimizerGroups {
   NamedTensors averages() const { return ema_ ? ema_->averages() : NamedTensors(); }
 
  private:
+  void update_groups(int unit);
+
   std::vector<Group> groups_;
   std::optional<Ema> ema_;
+  // The numbers of the update that was begun last.
+  std::vector<double> learning_rates_;
+  GradientScale scale_;
 };
 
 }  // namespace tessera

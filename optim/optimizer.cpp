@@ -1,5 +1,7 @@
 #include "optim/optimizer.h"
 
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "runtime/capture.h"
@@ -16,21 +18,30 @@ bool lies_on_host(const ParameterShard& shard) {
   return shard.data.device() == Device{};
 }
 
+bool is_of(const ParameterShard& shard, int unit) {
+  return unit == kEveryUnit || shard.unit == unit;
+}
+
 /// An update reads and writes the parameters and the state, and reads the gradients. Writes to a dry
 /// run's log how many bytes these are in the memory of the rank's device and in the host's.
-void log_update(const Optimizer& optimizer) {
+void log_update(const Optimizer& optimizer, int unit) {
   double on_device = 0.0, on_host = 0.0;
   const auto add = [&](const Tensor& tensor, double times) {
     if (!tensor.defined()) return;
     double& bytes = tensor.device() == context().device() ? on_device : on_host;
     bytes += times * static_cast<double>(tensor.bytes());
   };
+  std::set<std::string_view> names;
   for (const ParameterShard& shard : optimizer.shards()) {
+    if (!is_of(shard, unit)) continue;
+    names.insert(shard.name);
     add(shard.data, 2.0);
     add(shard.copy, 1.0);
     add(shard.gradient, 1.0);
   }
-  for (const auto& [name, tensor] : optimizer.state()) add(tensor, 2.0);
+  for (const auto& [name, tensor] : optimizer.state()) {
+    if (names.contains(std::string_view(name).substr(0, name.rfind('.')))) add(tensor, 2.0);
+  }
   if (on_device > 0.0) log_memory(on_device);
   if (on_host > 0.0) log_work(host_memory_work(on_host));
 }
@@ -59,13 +70,13 @@ void Optimizer::check_gradients() const {
 }
 
 void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) {
+  start_step();
+  update_unit(kEveryUnit, learning_rate, gradient_scale);
+}
+
+void Optimizer::start_step() {
   check_gradients();
-  std::vector<std::size_t> on_device, on_host;
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    if (shards_[i].data.numel() == 0) continue;
-    (lies_on_host(shards_[i]) ? on_host : on_device).push_back(i);
-  }
-  ++steps_;
+  number_ = ++steps_;
   may_have_been_skipped_ = true;
   if (is_capturing()) {
     before_every_launch([this, counted = true]() mutable {
@@ -74,12 +85,21 @@ void Optimizer::step(double learning_rate, const GradientScale& gradient_scale) 
       may_have_been_skipped_ = true;
     });
   }
-  if (context().is_dry()) log_update(*this);
+}
+
+void Optimizer::update_unit(int unit, double learning_rate, const GradientScale& gradient_scale) {
+  std::vector<std::size_t> on_device, on_host;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].data.numel() == 0 || !is_of(shards_[i], unit)) continue;
+    (lies_on_host(shards_[i]) ? on_host : on_device).push_back(i);
+  }
+  if (context().is_dry()) log_update(*this, unit);
   // A rank without elements makes the call, too: it may be a collective.
   if (!on_device.empty() || on_host.empty()) update(on_device, learning_rate, gradient_scale);
   if (on_host.empty()) return;
-  // On a GPU's rank, copies of the gradients and of the scale may still be under way.
-  current_stream().synchronize();
+  // On a GPU's rank, copies of the gradients and of the scale may still be under way. Only a whole update
+  // has shards in both memories.
+  if (unit == kEveryUnit) current_stream().synchronize();
   GradientScale scale = gradient_scale;
   if (scale.tensor.defined()) scale.tensor = scale.tensor.to_host();
   update(on_host, learning_rate, scale);

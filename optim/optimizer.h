@@ -35,6 +35,8 @@ struct ParameterShard {
   bool decay = true;
   /// Its elements of the parameter: the addresses of their random numbers.
   Elements elements = {};
+  /// The first unit that computes with it, by its place in the forward pass.
+  int unit = 0;
 };
 
 /// The factor that all gradients are multiplied by, for clipping and against loss scaling. It is a
@@ -48,6 +50,9 @@ struct GradientScale {
   Tensor tensor;
 };
 
+/// In place of a unit: all of them.
+inline constexpr int kEveryUnit = -1;
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -58,6 +63,12 @@ class Optimizer {
   /// before anything is changed if a gradient is missing or does not fit its shard. On a GPU this
   /// only queues work; see step_was_skipped().
   void step(double learning_rate, const GradientScale& gradient_scale = {});
+
+  /// step() in parts: start_step(), then update_unit() for every unit that has shards, with equal
+  /// arguments. The second may run on another thread, at the same time as step_was_skipped(). There are
+  /// no parts for offloaded shards, nor for an optimizer that exchanges matrices.
+  void start_step();
+  void update_unit(int unit, double learning_rate, const GradientScale& gradient_scale);
 
   /// Raises Error if a gradient is missing or does not fit its shard.
   void check_gradients() const;
@@ -89,11 +100,13 @@ class Optimizer {
   std::vector<Tensor> zeros_like_shards(DType dtype = DType::f32) const;
 
   /// Updates the shards with these indices, and their copies, which lie in one memory, as does the
-  /// scale; steps() already counts this update. Called once in a step even if no shard has elements;
-  /// with shards in both memories, once for each.
+  /// scale. Called once in a step, or for a unit, even if no shard has elements; with shards in both
+  /// memories, once for each.
   virtual void update(const std::vector<std::size_t>& shards, double learning_rate,
                       const GradientScale& gradient_scale) = 0;
 
+  /// The number of the update that was begun last, from 1.
+  std::int64_t number() const { return number_; }
   /// Its place among the optimizers of a step (StepNumbers::learning_rates).
   std::size_t place() const { return place_; }
 
@@ -104,6 +117,7 @@ class Optimizer {
   std::vector<ParameterShard> shards_;
   std::size_t place_ = 0;
   std::int64_t steps_ = 0;
+  std::int64_t number_ = 0;
   bool may_have_been_skipped_ = false;
 };
 

@@ -43,7 +43,7 @@ void Sgd::update(const std::vector<std::size_t>& which, double learning_rate,
        .nesterov = options_.nesterov,
        .weight_decay = options_.weight_decay,
        .gradient_scale = gradient_scale.number,
-       .first_step = steps() == 1,
+       .first_step = number() == 1,
        .optimizer = place()},
       gradient_scale.tensor);
   cast_all(copies, masters);

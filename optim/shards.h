@@ -10,7 +10,7 @@ namespace tessera {
 
 /// One ParameterShard per trainable parameter, with weight decay by the decay rule. A template,
 /// because optim/ does not include sharding/: `shards` is the result of Strategy::shards(), a list
-/// of values with the members parameter, data, copy, gradient and elements().
+/// of values with the members parameter, data, copy, gradient, unit and elements().
 template <typename Shards>
 std::vector<ParameterShard> shards_for_optimizer(const Shards& shards) {
   std::vector<ParameterShard> trained;
@@ -21,7 +21,8 @@ std::vector<ParameterShard> shards_for_optimizer(const Shards& shards) {
                        .gradient = shard.gradient,
                        .copy = shard.copy,
                        .decay = decays(shard.parameter.name(), shard.parameter.shape()),
-                       .elements = shard.elements()});
+                       .elements = shard.elements(),
+                       .unit = shard.unit});
   }
   return trained;
 }

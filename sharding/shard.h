@@ -32,6 +32,8 @@ struct Shard {
   /// first element.
   HeldPart part = {};
   std::int64_t first = 0;
+  /// The first unit of its bucket, by its place in the forward pass.
+  int unit = 0;
 
   /// The parameter's elements that the shard has, from its beginning; the rest of it is padding.
   Elements elements() const { return part.elements.from(first); }

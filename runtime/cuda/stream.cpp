@@ -16,6 +16,7 @@
 #include "runtime/cuda/status.h"
 #include "runtime/describe.h"
 #include "runtime/stream_queue.h"
+#include "runtime/update_stream.h"
 
 namespace tessera::cuda {
 namespace {
@@ -170,12 +171,14 @@ class ThreadedQueue final : public Stream::Queue {
 };
 
 /// Side streams go before the compute stream: a collective that is queued gets the first
-/// multiprocessors that become free, and does not wait for a queue of matrix products.
-int priority_of(int stream) {
+/// multiprocessors that become free, and does not wait for a queue of matrix products. The update stream
+/// goes last: its short blocks take the multiprocessors that no product is waiting for.
+int priority_of(std::string_view name, int stream) {
   int least = 0, greatest = 0;
   check_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                "cudaDeviceGetStreamPriorityRange");
-  return stream == kComputeStream ? least : greatest;
+  if (name == kUpdateStream) return least;
+  return stream == kComputeStream ? std::max(greatest, least - 1) : greatest;
 }
 
 class CudaQueue final : public Stream::Queue {
@@ -187,7 +190,8 @@ class CudaQueue final : public Stream::Queue {
     cudaGetDevice(&device_);
     cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&tickets_), kTicketBytes);
     if (status == cudaSuccess) {
-      status = cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority_of(id));
+      status = cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+                                            priority_of(this->name(), id));
     }
     if (status != cudaSuccess) {
       cudaFree(tickets_);

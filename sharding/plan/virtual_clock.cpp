@@ -6,6 +6,7 @@
 
 #include "runtime/check.h"
 #include "runtime/dry_gpu.h"
+#include "runtime/update_stream.h"
 
 namespace tessera {
 namespace {
@@ -103,6 +104,7 @@ class Clock {
       Item one{.entry = &entry, .waits_for = entry.waits_for < 0 ? -1 : first + entry.waits_for};
       if (machine_.cores > 0 && entry.stream != kCompute) one.called_behind = last_of_compute;
       if (entry.stream == kCompute) last_of_compute = first + i;
+      if (entry.stream == kUpdateStream) one.axis = kUpdateStream;
       streams[entry.stream].push_back(first + i);
       items_.push_back(std::move(one));
     }

@@ -39,10 +39,10 @@ struct Timeline {
   std::vector<Interval> entries;
   /// The end of the last entry.
   double seconds = 0.0;
-  /// The time for which the compute stream waits for transfers or makes them itself.
+  /// The time for which the compute stream waits for transfers or makes them itself, or waits for an update.
   double exposed = 0.0;
   /// The same by the axis along which ranks exchange: "tensor", "context", "expert", "pipeline", or "data" for
-  /// all others. "host" is for copies between a GPU and the host.
+  /// all others. "host" is for copies between a GPU and the host, "update" for waits for the optimizer.
   std::map<std::string, double> exposed_by_axis;
   /// The time for which the compute stream waits for other stages, whose part of a transfer has not begun, or is
   /// done before they are. 0 for one log.

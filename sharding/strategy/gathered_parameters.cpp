@@ -8,7 +8,10 @@
 namespace tessera {
 
 GatheredParameters::GatheredParameters(const GroupResources& resources, OwnValues& own_values)
-    : resources_(resources), own_values_(own_values) {
+    : resources_(resources),
+      own_values_(own_values),
+      generations_(resources.buckets().size()),
+      changed_(resources.buckets().size()) {
   const CategoryScope category(Category::communication);
   const Placement& placement = resources.group.placement;
   std::vector<std::int64_t> elements;
@@ -70,11 +73,11 @@ void GatheredParameters::close(int b, bool again_in_backward) {
   }
 }
 
-void GatheredParameters::masters_changed(Writes writes) {
-  ++generation_;
-  if (is_capturing()) before_every_launch([this] { ++generation_; });  // it writes to the slots
-  changed_ = context().compute_stream().record();
-  own_values_.masters_changed(writes);
+void GatheredParameters::masters_changed(int b, Writes, const Stream& writer) {
+  ++generations_[b];
+  // A launch writes to the slots.
+  if (is_capturing()) before_every_launch([this, b] { ++generations_[b]; });
+  changed_[b] = writer.record();
 }
 
 void GatheredParameters::gather(int b, Direction direction) {
@@ -83,11 +86,11 @@ void GatheredParameters::gather(int b, Direction direction) {
         bucket(b).name, slot.bucket < 0 ? "" : bucket(slot.bucket).name);
   mark("gather " + bucket(b).name);
   slot.bucket = b;
-  slot.generation = generation_;
+  slot.generation = generations_[b];
   slot.capture = current_capture();
   const Stream& stream = communication_stream();
   stream.wait(slot.released);
-  stream.wait(changed_);
+  stream.wait(changed_[b]);
   if (direction == Direction::backward && resources_.reshard_exchange != nullptr) {
     queue_copies(copies_back(b, slot.buffer));
     resources_.reshard_exchange->gather(bucket(b), slot.buffer, stream);

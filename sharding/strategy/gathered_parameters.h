@@ -8,7 +8,7 @@
 //
 //   ready      the gather into the slot has ended             open waits: computation may read
 //   released   computation has stopped reading the slot       gather waits: it may overwrite
-//   changed    the optimizer has written the masters          gather waits: it may read them
+//   changed    the optimizer has written its masters          gather waits: it may read them
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class GatheredParameters final : public ParameterStore {
   /// Raises Error if the bucket that is now in the slot is in use.
   void open(int bucket, Direction direction) override;
   void close(int bucket, bool again_in_backward) override;
-  void masters_changed(Writes writes) override;
+  void masters_changed(int bucket, Writes writes, const Stream& writer) override;
 
  private:
   struct Slot {
@@ -45,7 +45,7 @@ class GatheredParameters final : public ParameterStore {
   const BucketLayout& bucket(int b) const { return resources_.buckets()[b]; }
   Slot& slot_of(int bucket) { return slots_[resources_.group.gather_slots.of_bucket[bucket]]; }
   bool holds(const Slot& slot, int bucket) const {
-    return slot.bucket == bucket && slot.generation == generation_ &&
+    return slot.bucket == bucket && slot.generation == generations_[bucket] &&
            slot.capture == current_capture();
   }
   void gather(int bucket, Direction direction);
@@ -57,8 +57,8 @@ class GatheredParameters final : public ParameterStore {
   OwnValues& own_values_;
   std::vector<Slot> slots_;
   std::vector<Tensors> kept_;  // Reshard::to_groups: by bucket, this rank's parts of the segments
-  std::uint64_t generation_ = 0;
-  Event changed_;
+  std::vector<std::uint64_t> generations_;  // per bucket
+  std::vector<Event> changed_;              // per bucket
 };
 
 }  // namespace tessera

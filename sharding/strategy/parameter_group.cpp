@@ -5,6 +5,7 @@
 
 #include "runtime/check.h"
 #include "runtime/context.h"
+#include "sharding/comm/stream.h"
 
 namespace tessera {
 
@@ -111,6 +112,17 @@ void ParameterGroup::finish_micro_batch() {
 void ParameterGroup::start_step() {
   std::fill(in_backward_.begin(), in_backward_.end(), false);
   gradients_->start_step();
+}
+
+void ParameterGroup::masters_changed(Writes writes) {
+  own_values_->masters_changed(writes);
+  for (int b = 0; b < group_.bucket_count(); ++b) {
+    parameters_->masters_changed(b, writes, context().compute_stream());
+  }
+}
+
+void ParameterGroup::update_queued(int bucket) {
+  parameters_->masters_changed(bucket, Writes::masters_and_copies, update_stream());
 }
 
 int ParameterGroup::next_position(int bucket) const {

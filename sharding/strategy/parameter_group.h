@@ -39,7 +39,10 @@ class ParameterGroup {
   void finish_micro_batch();
 
   void start_step();
-  void masters_changed(Writes writes) { parameters_->masters_changed(writes); }
+  /// The compute stream or the host has written all masters.
+  void masters_changed(Writes writes);
+  /// The update of a bucket, with its copies, has been queued on the update stream.
+  void update_queued(int bucket);
   /// Gathers the first buckets of the next forward pass.
   void prefetch_first();
 

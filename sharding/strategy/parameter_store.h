@@ -26,8 +26,9 @@ class ParameterStore {
   virtual void open(int bucket, Direction direction) = 0;
   /// Closes the windows and reshards. `again_in_backward`: a backward pass will need the bucket.
   virtual void close(int bucket, bool again_in_backward) = 0;
-  /// The masters hold new values, and so do the copies if they were written as well.
-  virtual void masters_changed(Writes writes) = 0;
+  /// Work that is queued on `writer` gives the bucket's masters new values, and the copies if it writes them
+  /// as well.
+  virtual void masters_changed(int bucket, Writes writes, const Stream& writer) = 0;
 };
 
 /// Resident or gathered, as the placement says. `own_values` must outlive the store.

@@ -2,6 +2,7 @@
 
 #include "runtime/category.h"
 #include "runtime/context.h"
+#include "runtime/update_stream.h"
 #include "sharding/comm/stream.h"
 
 namespace tessera {
@@ -11,7 +12,8 @@ ResidentParameters::ResidentParameters(const GroupResources& resources, OwnValue
   const CategoryScope category(Category::parameters);
   for (const BucketLayout& bucket : resources.buckets()) {
     const DType dtype = resources.group.placement.window_dtype;
-    wholes_.push_back({.buffer = Tensor::zeros({bucket.elements}, dtype), .current = {}});
+    wholes_.push_back(
+        {.buffer = Tensor::zeros({bucket.elements}, dtype), .updated = {}, .current = {}});
     for (int p = 0; p < bucket.parameter_count(); ++p) {
       bucket.parameters[p].open(window_of(bucket, p, wholes_.back().buffer));
     }
@@ -35,24 +37,25 @@ std::pair<Tensor, Tensor> ResidentParameters::make_own(int b, int p) {
 }
 
 void ResidentParameters::open(int bucket, Direction) {
+  wait_for_update(wholes_[bucket].updated);
   wait_for_communication(wholes_[bucket].current);
 }
 
-void ResidentParameters::masters_changed(Writes writes) {
-  own_values_.masters_changed(writes);
+void ResidentParameters::masters_changed(int b, Writes writes, const Stream& writer) {
   const Masters masters = resources_.group.masters;
   const bool in_buffer = masters == Masters::in_buffer ||
                          (masters == Masters::separate && writes == Writes::masters_and_copies);
   const bool owns_slices = resources_.group.placement.layout != Layout::whole;
-  if (in_buffer && !owns_slices) return;
-  const Stream& stream = communication_stream();
-  stream.wait(context().compute_stream().record());
-  for (int b = 0; b < resources_.group.bucket_count(); ++b) {
-    Whole& whole = wholes_[b];
-    if (!in_buffer) own_values_.fill_own_part(b, whole.buffer);
-    if (owns_slices) resources_.exchange->gather(resources_.buckets()[b], whole.buffer, stream);
-    whole.current = stream.record();
+  Whole& whole = wholes_[b];
+  if (in_buffer && !owns_slices) {
+    if (writer.name() == kUpdateStream) whole.updated = writer.record();
+    return;
   }
+  const Stream& stream = communication_stream();
+  stream.wait(writer.record());
+  if (!in_buffer) own_values_.fill_own_part(b, whole.buffer);
+  if (owns_slices) resources_.exchange->gather(resources_.buckets()[b], whole.buffer, stream);
+  whole.current = stream.record();
 }
 
 }  // namespace tessera

@@ -24,11 +24,12 @@ class ResidentParameters final : public ParameterStore {
   /// The windows are open already; computation waits for the bucket's values.
   void open(int bucket, Direction direction) override;
   void close(int, bool) override {}
-  void masters_changed(Writes writes) override;
+  void masters_changed(int bucket, Writes writes, const Stream& writer) override;
 
  private:
   struct Whole {
     Tensor buffer;
+    std::optional<Event> updated;  // the optimizer has written it on the update stream
     std::optional<Event> current;  // the buffer holds the masters' values
   };
 

@@ -36,6 +36,12 @@ void Step::update(const std::function<void()>& write, Writes writes) {
   strategy_.end_step();
 }
 
+void Step::update_by_unit(const std::function<void(int unit)>& write) {
+  check_complete("update_by_unit()");
+  strategy_.write_by_unit(write);
+  strategy_.end_step();
+}
+
 void Step::discard() {
   check_complete("discard()");
   strategy_.end_step();

@@ -38,6 +38,10 @@ class Step {
   /// Runs `write`, which updates the shards' data from their gradients: Strategy::write_masters for
   /// this step. An Optimizer also writes the copies. A collective.
   void update(const std::function<void()>& write, Writes writes = Writes::masters);
+  /// The same under the next forward pass: queues `write(unit)`, which updates the shards of a unit with their
+  /// copies, for every unit on the update stream, in the order of the forward pass. There each unit waits for
+  /// its own part alone.
+  void update_by_unit(const std::function<void(int unit)>& write);
   /// Ends the step with the masters as they are. A collective.
   void discard();
 

@@ -118,7 +118,7 @@ void Strategy::make_groups(std::uint64_t seed) {
     if (!holds(group)) continue;
     for (const BucketLayout& bucket : group.buckets()) {
       for (const Parameter& parameter : bucket.parameters)
-        shards_.push_back({.parameter = parameter});
+        shards_.push_back({.parameter = parameter, .unit = bucket.units.front()});
     }
   }
   std::span<Shard> rest = shards_;
@@ -223,6 +223,7 @@ void Strategy::check_masters(const Unit& unit) const {
 }
 
 void Strategy::finish_micro_batch(int chunk) {
+  wait_for_last_update();  // buckets that backward did not reach get gradients of zero
   for (const auto& group : groups_) {
     if (plan_.pipeline.chunk_of(group->plan().stage) == chunk) group->finish_micro_batch();
   }
@@ -244,6 +245,7 @@ void Strategy::write_masters(const std::function<void()>& write_them) {
 
 void Strategy::write(const std::function<void()>& write_them, Writes writes) {
   check(protocol_.masters != MasterState::being_written, "the masters are being written already");
+  wait_for_last_update();
   if (uses_communication_stream_) wait_for_communication(communication_stream().record());
   // The host may write offloaded masters.
   if (offloads(plan_)) communication_stream().synchronize();
@@ -261,6 +263,40 @@ void Strategy::write(const std::function<void()>& write_them, Writes writes) {
 
 void Strategy::masters_changed(Writes writes) {
   for (const auto& group : groups_) group->masters_changed(writes);
+  prefetch_first();
+}
+
+void Strategy::write_by_unit(const std::function<void(int unit)>& write) {
+  check(
+      !offloads(plan_) && !is_capturing(),
+      "neither an update of offloaded masters nor one of a graph runs under the next forward pass; "
+      "set runtime.overlap_update=false");
+  if (uses_communication_stream_) wait_for_communication(communication_stream().record());
+  at_every_write_();
+  const Stream& stream = update_stream();
+  stream.wait(context().compute_stream().record());
+  for (int unit = 0; unit < std::ssize(units_); ++unit) {
+    const std::vector<UnitBucket>& buckets = buckets_of_[units_[unit].get()];
+    if (buckets.empty()) continue;
+    stream.enqueue([write, unit] { write(unit); });
+    for (const UnitBucket& here : buckets) {
+      if (here.first_unit) here.group->update_queued(here.bucket);
+    }
+  }
+  updated_ = stream.record();
+  prefetch_first();
+}
+
+void Strategy::wait_for_last_update() const {
+  wait_for_update(updated_);
+}
+
+const std::vector<Shard>& Strategy::shards() const {
+  wait_for_last_update();
+  return shards_;
+}
+
+void Strategy::prefetch_first() {
   if (is_capturing()) return;  // every launch begins with its own gathers
   for (const auto& group : groups_) group->prefetch_first();
 }
@@ -306,6 +342,7 @@ std::vector<ElementRange> Strategy::saved_elements() const {
 }
 
 void Strategy::visit_whole(const Visit& visit, const Includes& includes) {
+  wait_for_last_update();
   auto own = groups_.begin();
   for (const GroupPlan& group : plan_.groups) {
     const auto visit_on_all_stages = [&](const Parameter& parameter, const Tensor& whole) {

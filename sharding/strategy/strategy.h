@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "autograd/context_axis.h"
@@ -59,7 +60,11 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   /// (Parameter::round). Later gathers record those of the new values.
   void at_every_write(std::function<void()> forget) { at_every_write_ = std::move(forget); }
 
-  const std::vector<Shard>& shards() const override { return shards_; }
+  /// The compute stream waits for the last update first.
+  const std::vector<Shard>& shards() const override;
+  /// The compute stream waits for an update by units. Every use of masters, gradients and the optimizer's
+  /// state begins with it, but for those of the units.
+  void wait_for_last_update() const;
   std::vector<Parameter> parameters() const override;
   /// For each of shards(), the elements of its data that this rank saves in a checkpoint. Ranks that
   /// hold the same part each save a share of it.
@@ -98,8 +103,10 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   void check_masters(const Unit& unit) const;
   void finish_micro_batch(int chunk);
   void write(const std::function<void()>& write, Writes writes);
-  /// Queues the first gathers of the next forward pass.
+  void write_by_unit(const std::function<void(int unit)>& write);
   void masters_changed(Writes writes);
+  /// Queues the first gathers of the next forward pass.
+  void prefetch_first();
   void end_step();
   GradientNorm gradient_norm();
 
@@ -121,6 +128,8 @@ class Strategy final : public UnitHooks, public ShardedParameters {
   std::shared_ptr<TensorRanks> tensor_axis_;
   StepProtocol protocol_;
   std::function<void()> at_every_write_ = [] {};
+  /// The end of an update by units.
+  mutable std::optional<Event> updated_;
 };
 
 /// Plans for this rank's device and the ranks of `world`, and makes the strategy.

@@ -10,6 +10,7 @@
 #include "runtime/cuda/fault.h"
 #include "runtime/error.h"
 #include "runtime/tensor.h"
+#include "runtime/update_stream.h"
 #include "tests/support/rank.h"
 
 #if defined(TESSERA_EMULATED)
@@ -155,14 +156,16 @@ TEST_CASE("an exception while work is queued goes to the caller of enqueue") {
   REQUIRE_NOTHROW(side().synchronize());
 }
 
-TEST_CASE("a side stream goes before the compute stream") {
+TEST_CASE("a side stream goes before the compute stream, and that goes before updates") {
   const test::Rank rank;
   const auto priority_of = [](const Stream& stream) {
     int priority = 0;
     REQUIRE(cudaStreamGetPriority(cuda::native(stream), &priority) == cudaSuccess);
     return priority;
   };
+  const Stream& updates = context().side_stream(kUpdateStream);
   REQUIRE(priority_of(side()) < priority_of(current_stream()));  // a smaller number goes first
+  REQUIRE(priority_of(current_stream()) < priority_of(updates));
 }
 
 TEST_CASE("bad data that a kernel reported is raised once, when the host next synchronizes") {

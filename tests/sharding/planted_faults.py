@@ -223,8 +223,8 @@ FAULTS = {
             "wait_for_communication(slot.ready);",
             "wait_for_communication(communication_stream().record());"),
         "stale weights after a step": (
-            "  ++generation_;\n",
-            "  generation_ = 1;\n"),
+            "  ++generations_[b];\n",
+            "  generations_[b] = 1;\n"),
         "gather again what a slot still holds": (
             "if (!holds(slot, b)) gather(b, direction);",
             "if (!slot.open) gather(b, direction);"),

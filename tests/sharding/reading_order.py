@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-LIMITS = {"sharding": 900, "tensor_parallelism": 500, "context_parallelism": 500, "pipeline_parallelism": 500}
+LIMITS = {"sharding": 930, "tensor_parallelism": 500, "context_parallelism": 500, "pipeline_parallelism": 500}
 LIST = re.compile(r"<!-- reading order -->\n(.*?)<!-- end of reading order -->", re.S)
 ROW = re.compile(r"^\| \[`([^`]+)`\]\(\.\./\1\)((?:[:,] `[^`]+`)*) \| (\d+) \|", re.M)
 SUM = re.compile(r"^\| together \| (\d+) \|", re.M)

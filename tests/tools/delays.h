@@ -8,16 +8,17 @@
 #include "autograd/unit.h"
 #include "runtime/context.h"
 #include "runtime/random.h"
+#include "runtime/update_stream.h"
 #include "tests/support/random_delay.h"
 #include "tools/train/session.h"
 
 namespace tessera::test {
 
-/// The streams of a rank that carry messages. Those that a run does not use stay empty.
-inline constexpr std::array kMessageStreams = {
-    "communication",    "rows of tensor ranks", "keys and values", "rows of experts",
-    "send activations", "receive activations",  "send gradients",  "receive gradients",
-    "tied weights",     "tied gradients"};
+/// The streams of a rank that carry messages, and that of updates. Those that a run does not use stay empty.
+inline constexpr std::array kSideStreams = {
+    kUpdateStream,       "communication",    "rows of tensor ranks", "keys and values",
+    "rows of experts",   "send activations", "receive activations",  "send gradients",
+    "receive gradients", "tied weights",     "tied gradients"};
 
 /// Delays this rank's messages on the CPU, and its computation before and after every unit, as long as it
 /// lives.
@@ -28,13 +29,13 @@ class Delays final : public UnitHooks {
     const auto delay = [&] {
       return random_delay(RandomStream(seed, "delays", static_cast<std::uint64_t>(rank), number++));
     };
-    for (const char* name : kMessageStreams) context().side_stream(name).set_delay(delay());
+    for (const char* name : kSideStreams) context().side_stream(name).set_delay(delay());
     compute_ = delay();
     attach(this);
   }
   ~Delays() override {
     attach(&session_.strategy());
-    for (const char* name : kMessageStreams) context().side_stream(name).set_delay({});
+    for (const char* name : kSideStreams) context().side_stream(name).set_delay({});
   }
 
   void before_forward(Unit& unit) override {

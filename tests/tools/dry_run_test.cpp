@@ -207,6 +207,12 @@ TEST_CASE("dry run: checkpointing, accumulation, documents and options of traini
           {.match = "matrices", .keys = {{"name", "sgd"}, {"momentum", "0.9"}}},
           {.match = "vectors", .keys = {{"state_dtype", "bf16"}}}};
     });
+    varied("an update under the next pass, and an average", 2, [](Config& config) {
+      config.runtime.overlap_update = true;
+      config.runtime.compute_dtype = DType::bf16;
+      config.sharding.strategy = StrategyKind::zero1;
+      config.train.ema = 0.9;
+    });
     varied("adapters on a packed base", 2, [](Config& config) {
       config.runtime.compute_dtype = DType::bf16;
       config.adapter = {{.rank = 3, .base = AdapterBase::nf4}, {}};

@@ -182,8 +182,8 @@ FAULTS = {
     },
     ("optim/groups.cpp", "session"): {
         "every group has the first learning rate": (
-            "step(learning_rates[i], gradient_scale);",
-            "step(learning_rates[0], gradient_scale);"),
+            "update_unit(unit, learning_rates_[i], scale_);",
+            "update_unit(unit, learning_rates_[0], scale_);"),
         "a skipped step is reported to the first group alone": (
             "  for (const Group& group : groups_) group.optimizer->step_was_skipped();\n",
             "  groups_.front().optimizer->step_was_skipped();\n"),
@@ -212,10 +212,51 @@ FAULTS = {
             "    const auto first = std::find_if(groups.begin(), groups.end(),",
             "    const auto first = std::find_if(groups.begin() + 1, groups.end(),"),
     },
+    ("sharding/strategy/resident_parameters.cpp", "overlap"): {
+        "a unit computes before its update": (
+            "  wait_for_update(wholes_[bucket].updated);\n",
+            ""),
+        "slices are gathered before their update": (
+            "  stream.wait(writer.record());\n",
+            ""),
+    },
+    ("sharding/strategy/gathered_parameters.cpp", "overlap"): {
+        "masters are gathered before their update": (
+            "  changed_[b] = writer.record();\n",
+            ""),
+    },
+    ("sharding/strategy/strategy.cpp", "overlap"): {
+        "masters are read before their update": (
+            "  wait_for_last_update();\n  return shards_;\n",
+            "  return shards_;\n"),
+        "whole parameters are read before their update": (
+            "void Strategy::visit_whole(const Visit& visit, const Includes& includes) {\n"
+            "  wait_for_last_update();\n",
+            "void Strategy::visit_whole(const Visit& visit, const Includes& includes) {\n"),
+        "an update of a unit is queued twice": (
+            "    stream.enqueue([write, unit] { write(unit); });\n",
+            "    stream.enqueue([write, unit] { write(unit); });\n"
+            "    stream.enqueue([write, unit] { write(unit); });\n"),
+    },
+    ("optim/shards.h", "overlap"): {
+        "all parameters are updated with the first unit": (
+            ".unit = shard.unit",
+            ".unit = 0"),
+    },
+    ("optim/ema.cpp", "overlap"): {
+        "averages follow before the weights": (
+            ", .unit = shard.unit});",
+            "});"),
+    },
+    ("tools/plan/figures.cpp", "overlap"): {
+        "a plan's step hides no update": (
+            "  both.seconds -= first.seconds;\n",
+            "  both.seconds = first.seconds;\n"),
+    },
     ("optim/ema.cpp", "ema"): {
         "an update that was skipped moves the average": (
-            "scale(minus.tensor, of_update.tensor, 0.0);",
-            "scale(minus.tensor, minus_one_, 0.0);"),
+            "scale(on_device_, of_update.tensor, 0.0);",
+            "scale(on_device_, minus_one_, 0.0);"),
         "the average begins at zero": (
             "      average.copy_from(shard.data);\n",
             "      average.zero();\n"),
@@ -1804,7 +1845,7 @@ GRAPH_FAULTS = {
     },
     ("sharding/strategy/gathered_parameters.cpp", "cuda_graph"): {
         "an evaluation uses parameters that were gathered before a launch": (
-            "  if (is_capturing()) before_every_launch([this] { ++generation_; });",
+            "  if (is_capturing()) before_every_launch([this, b] { ++generations_[b]; });",
             ""),
         "a graph relies on a gather of the step before": (
             "  slot.capture = current_capture();\n",

@@ -122,6 +122,9 @@ TEST_CASE("prediction: the virtual clock's events are those of a trace, in the s
   }
   check_events(tiny("gpt2-mini", 1), "fsdp", 2);
   check_events(tiny("qwen3-moe-mini", 1), "zero3", 2);
+  Config overlapped = tiny("gpt2-mini", 1);
+  overlapped.runtime.overlap_update = true;
+  for (const std::string name : {"ddp", "zero1", "fsdp"}) check_events(overlapped, name, 2);
 }
 
 double flops_of(const StreamLog& log, Work::Kind kind) {

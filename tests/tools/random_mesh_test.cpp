@@ -67,6 +67,7 @@ struct Case {
     const bool without = mesh().context_parallel == 1 || mesh().grid > 0;
     if (without && mesh().expert_sums == ExpertSums::exact) sharding.expert_parallel = 1;
     sharding.tensor_exchange = RowExchange::together;
+    fewer.config.runtime.overlap_update = false;
     if (mesh().grid > 0) sharding.tensor_parallel = sharding.context_parallel = 1;
     return fewer;
   }
@@ -79,7 +80,7 @@ struct Case {
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
         "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, gradients {}, groups {}, ema {}, "
         "micro-batches {} reduced by {}, balance {}{} adapter {} {} {} {}, watch {}, qk_clip {}, "
-        "ramp {}, {}",
+        "ramp {}, overlap {}, {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
         mesh().grid, mesh().pipeline_parallel, enum_name(mesh().pipeline_schedule),
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
@@ -95,7 +96,7 @@ struct Case {
                   : "",
         config.adapter.rank, config.adapter.dropout, config.adapter.targets,
         config.adapter.base ? enum_name(*config.adapter.base) : "auto", config.train.watch,
-        config.optimizer.qk_clip, config.train.batch_ramp.size(),
+        config.optimizer.qk_clip, config.train.batch_ramp.size(), config.runtime.overlap_update,
         enum_name(config.train.objective));
   }
 };
@@ -262,6 +263,7 @@ Case draw(std::uint64_t number) {
   if (sums_once && config.runtime.compute_dtype == DType::bf16 && draws.coin()) {
     config.optimizer.gradient_dtype = DType::bf16;
   }
+  if (config.optimizer.name != OptimizerKind::muon) config.runtime.overlap_update = draws.coin();
   return drawn;
 }
 

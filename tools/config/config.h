@@ -267,6 +267,7 @@ struct RuntimeConfig {
   std::int64_t threads = 0;
   bool pin = false;
   bool graph = false;
+  bool overlap_update = false;
   ComputeDtype compute_dtype;
   DType fp8_gradients = DType::e5m2;
   std::int64_t fp8_history = 16;

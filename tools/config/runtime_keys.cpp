@@ -53,6 +53,12 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
           "GPUs: the first step runs as always, the second is captured as a CUDA graph, and each "
           "later step is one launch of it, with the same bits. For models and micro-batches so "
           "small that a GPU waits for its host."),
+      flag_key(
+          "runtime.overlap_update", runtime.overlap_update,
+          "The optimizer's update runs next to the following forward pass, where each unit waits "
+          "for its own part alone, with the same bits. On a GPU it takes what the pass leaves "
+          "free; on the CPU a thread makes it. Not with muon, `runtime.graph` or "
+          "`sharding.offload`; a step of `train.watch` is updated before the next pass."),
       compute_dtype_key("runtime.compute_dtype", runtime.compute_dtype,
                         "The dtype that parameters are gathered and computed with. The masters' "
                         "dtype is `optimizer.master_dtype`; f16 comes with dynamic loss scaling. "

@@ -134,15 +134,23 @@ StepMemory dry_run(const ResolvedConfig& run, const DryRank& rank, AssumedLoad::
   log.start();
   context.state<GroupCalls>().clear();
   // A watched one, if there are such.
-  session.step(std::max<std::int64_t>(2, run.config.train.watch), batches);
-  log.stop();
-  return {.account = context.allocator().account(),
-          .moment = watch.moment(),
-          .history = context.allocator().history(),
-          .bytes_sent = world->bytes_sent() - sent_before,
-          .log = log,
-          .calls = context.state<GroupCalls>(),
-          .threads = context.threads().size()};
+  const std::int64_t step = std::max<std::int64_t>(2, run.config.train.watch);
+  session.step(step, batches);
+  StepMemory memory = {.account = context.allocator().account(),
+                       .moment = watch.moment(),
+                       .history = context.allocator().history(),
+                       .bytes_sent = world->bytes_sent() - sent_before,
+                       .log = log,
+                       .calls = context.state<GroupCalls>(),
+                       .log_of_two = {},
+                       .calls_of_two = {},
+                       .threads = context.threads().size()};
+  if (run.config.runtime.overlap_update && run.config.train.watch == 0) {
+    session.step(step + 1, batches);
+    memory.log_of_two = log;
+    memory.calls_of_two = context.state<GroupCalls>();
+  }
+  return memory;
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct StepMemory {
   StreamLog log;
   /// The collectives of the log.
   GroupCalls calls;
+  /// With runtime.overlap_update: the same of this step and the next, which hides the update of this one.
+  std::optional<StreamLog> log_of_two;
+  GroupCalls calls_of_two;
   /// The rank's threads. Each has scratch memory, which is a part of the workspace.
   int threads = 0;
 };

@@ -93,16 +93,38 @@ Timeline mean_of(const std::vector<Timeline>& stages, std::size_t stage) {
   return mean;
 }
 
+/// The second of two equal steps, whose passes hide the first one's update. Its entries are the first one's.
+Timeline second_of(Timeline both, const Timeline& first) {
+  both.entries = first.entries;
+  both.seconds -= first.seconds;
+  both.exposed -= first.exposed;
+  both.bubble -= first.bubble;
+  for (const auto& [axis, seconds] : first.exposed_by_axis) both.exposed_by_axis[axis] -= seconds;
+  for (const auto& [resource, seconds] : first.chain) both.chain[resource] -= seconds;
+  return both;
+}
+
 /// `fullest` is the place along the pipeline that the timeline is of.
 StepTime time_of(const std::vector<StepMemory>& stages, std::size_t fullest,
                  const ResolvedConfig& run, const Plan& plan, const PlanOptions& options) {
-  std::vector<RankLog> logs;
-  for (const StepMemory& stage : stages) logs.push_back({.log = &stage.log, .calls = &stage.calls});
-  StepTime time{.timeline = {},
-                .stages = run_clock(logs, plan.mesh, *options.machine,
-                                    {.on_node = options.ranks / options.nodes,
-                                     .threads = threads_of(run, options),
-                                     .dtype = run.sharding.compute_dtype})};
+  std::vector<RankLog> logs, logs_of_two;
+  for (const StepMemory& stage : stages) {
+    logs.push_back({.log = &stage.log, .calls = &stage.calls});
+    if (!stage.log_of_two) continue;
+    logs_of_two.push_back({.log = &*stage.log_of_two, .calls = &stage.calls_of_two});
+  }
+  const auto timelines_of = [&](const std::vector<RankLog>& of_ranks) {
+    return run_clock(of_ranks, plan.mesh, *options.machine,
+                     {.on_node = options.ranks / options.nodes,
+                      .threads = threads_of(run, options),
+                      .dtype = run.sharding.compute_dtype});
+  };
+  StepTime time{.timeline = {}, .stages = timelines_of(logs)};
+  if (!logs_of_two.empty()) {
+    const std::vector<Timeline> both = timelines_of(logs_of_two);
+    for (std::size_t i = 0; i < both.size(); ++i)
+      time.stages[i] = second_of(both[i], time.stages[i]);
+  }
   time.timeline = mean_of(time.stages, fullest);
   time.tokens_per_second =
       static_cast<double>(tokens_per_step(run.config.data)) / time.timeline.seconds;

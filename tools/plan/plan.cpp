@@ -161,9 +161,9 @@ std::string axes_of(const Timeline& timeline) {
   return text;
 }
 
-/// The cuts beyond data parallelism: the exposed time by axis, and the bubble.
+/// With cuts beyond data parallelism, or an update under the next pass: the exposed time by axis, and the bubble.
 std::string cuts_of(const PlanFigures& figures) {
-  if (!has_cuts(figures.plan.mesh)) return "";
+  if (!has_cuts(figures.plan.mesh) && !figures.run.config.runtime.overlap_update) return "";
   const Timeline& own = figures.figures.time->timeline;
   std::string text = fmt::format("  exposed by axis: {}\n", axes_of(own));
   if (figures.plan.pipeline.has_several()) {

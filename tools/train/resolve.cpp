@@ -117,6 +117,19 @@ void check_elastic(const Config& config) {
         config.data.accumulation_steps);
 }
 
+/// An update in parts, under a forward pass, is elementwise work of the device.
+void check_overlap(const Config& config) {
+  if (!config.runtime.overlap_update) return;
+  check(!config.runtime.graph,
+        "a launch of a graph ends with its step's update; set runtime.graph=false");
+  check(config.sharding.offload == Offload::none,
+        "the host waits to update offloaded masters; set sharding.offload=none");
+  for (const OptimizerGroup& group : optimizer_groups(config.optimizer)) {
+    check(group.settings.name != OptimizerKind::muon,
+          "muon exchanges the matrices of all units together; set runtime.overlap_update=false");
+  }
+}
+
 /// Only adamw rounds at random.
 void check_kept_dtypes(const Config& config) {
   const auto check_one = [&](std::string_view key, DType dtype, const OptimizerGroup& group) {
@@ -155,6 +168,7 @@ ResolvedConfig resolve(const Config& config) {
   });
   check_key(config, "train.elastic", [&] { check_elastic(config); });
   check_kept_dtypes(config);
+  check_key(config, "runtime.overlap_update", [&] { check_overlap(config); });
   check_objective(config);
   check_key(config, "sharding.check_replicas", [&] {
     check(config.sharding.check_replicas == 0 || has_replicas(config.sharding),

@@ -73,8 +73,8 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   const auto exchange = [&](const std::function<bool(const Parameter&)>& includes) {
     return strategy_->make_matrix_exchange(includes);
   };
-  optimizer_.emplace(make_optimizers(config, *model_, strategy_->shards(), exchange),
-                     config.train.ema);
+  optimizer_ = std::make_shared<OptimizerGroups>(
+      make_optimizers(config, *model_, strategy_->shards(), exchange), config.train.ema);
   if (config.optimizer.qk_clip > 0.0) {
     qk_clip_.emplace(*model_, strategy_->shards(), config.optimizer.qk_clip);
   }
@@ -302,6 +302,11 @@ void TrainingSession::update_parameters(Step& sharded, const StepNumbers& number
   const Tensor factor = Tensor::empty({1}, DType::f32);
   clip_factor(factor, norm, loss,
               {.max_norm = run_.config.optimizer.clip_norm, .loss_scale = numbers.loss_scale});
+  if (run_.config.runtime.overlap_update && !watch_) {
+    optimizer_->start_step(numbers.learning_rates, factor);
+    sharded.update_by_unit([optimizer = optimizer_](int unit) { optimizer->update_unit(unit); });
+    return;
+  }
   const auto write = [&] {
     if (watch_) watch_->before_update();
     optimizer_->step(numbers.learning_rates, factor, [&] {

@@ -163,7 +163,11 @@ class TrainingSession {
 
   LanguageModel& model() { return *model_; }
   Strategy& strategy() { return *strategy_; }
-  OptimizerGroups& optimizer() { return *optimizer_; }
+  /// All of it, when the last update has ended.
+  OptimizerGroups& optimizer() {
+    strategy_->wait_for_last_update();
+    return *optimizer_;
+  }
   /// In f16 only.
   std::optional<LossScaler>& scaler() { return scaler_; }
   /// In fp8 only.
@@ -250,7 +254,8 @@ class TrainingSession {
   bool counts_in_loss_ = true, counts_choices_ = true;
   /// With several stages.
   std::unique_ptr<PipelinePasses> pipeline_;
-  std::optional<OptimizerGroups> optimizer_;
+  /// Shared with updates that are under way (runtime.overlap_update).
+  std::shared_ptr<OptimizerGroups> optimizer_;
   std::optional<LossScaler> scaler_;
   std::optional<Fp8State> fp8_;
   /// With runtime.graph.
