@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/observer.h"
+#include "kernels/scale/op.h"
 #include "models/fp8_weights.h"
 #include "sharding/plan/footprint.h"
 #include "tests/support/device.h"
@@ -183,7 +184,9 @@ TEST_CASE("fp8: losses are near those of bf16") {
   }
 }
 
-TEST_CASE("fp8: neither an evaluation nor a look at a step's operations changes the steps") {
+TEST_CASE(
+    "fp8: neither an evaluation, of other weights too, nor a look at operations changes the "
+    "steps") {
   Config config = variant_of(tiny("gpt2-mini"), GENERATE("ddp", "fsdp"));
   config.optimizer.weight_decay = 0.0;
   config.train.ema = 0.9;
@@ -201,6 +204,15 @@ TEST_CASE("fp8: neither an evaluation nor a look at a step's operations changes 
             if (looks) session.observe(step + 10, source, observer);
             if (looks) session.evaluate(8, source);
             if (looks) session.evaluate_ema(8, source);
+            for (const float factor : {2.0f, 0.5f}) {
+              if (!looks) break;
+              session.strategy().write_masters([&] {
+                for (const Shard& shard : session.strategy().shards()) {
+                  scale(shard.data, shard.data, factor);
+                }
+              });
+              session.evaluate(8, source);
+            }
             const float loss = session.step(step, source).loss;
             if (world.rank() == 0) all.push_back(loss);
           }

@@ -373,7 +373,7 @@ FAULTS = {
         "every rank has scales of its own": (
             "  reduce_over_ranks({fp8_->largest()}, \"fp8\", Reduction::maximum);\n",
             ""),
-        "a look at a step's operations changes the scales": (
+        "other weights of an evaluation change the scales": (
             "  if (fp8_) strategy_->at_every_write([this] { fp8_->forget_largest(); });\n",
             ""),
         "weights are gathered with the scales of the step before": (
