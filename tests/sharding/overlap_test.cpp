@@ -2,6 +2,8 @@
 //
 // On the CPU the update and the messages are delayed by random times. On GPUs the streams run in every way
 // that their waits allow.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 
 #include "optim/adamw.h"
@@ -45,7 +47,7 @@ Trained train(const ShardingOptions& options, int ranks, bool by_unit, int seed)
         const ToyTraining training;
         const std::vector rates = {0.05, 0.25};
         Trained trained;
-        for (int step = 0; step < 3; ++step) {
+        for (int step = 0; step < 2; ++step) {
           Step sharded = strategy->start_step();
           for (const float loss :
                training.accumulate_gradients(net, sharded, world, options.micro_batches, step)) {
@@ -89,10 +91,14 @@ TEST_CASE("overlap: parts of an update wait for the step, and units for their pa
   SECTION("one rank") {
     expect_no_change({}, 1);
   }
-  for (const StrategyKind strategy : {StrategyKind::ddp, StrategyKind::zero1, StrategyKind::zero2,
-                                      StrategyKind::zero3, StrategyKind::fsdp}) {
+  for (const StrategyKind strategy : {StrategyKind::ddp, StrategyKind::zero1, StrategyKind::fsdp}) {
     SECTION(std::string(name_of(strategy))) {
       expect_no_change({.strategy = strategy});
+    }
+  }
+  for (const StrategyKind strategy :
+       {StrategyKind::ddp, StrategyKind::zero2, StrategyKind::zero3}) {
+    SECTION(fmt::format("{}, bf16, two micro-batches", name_of(strategy))) {
       expect_no_change({.strategy = strategy, .micro_batches = 2, .compute_dtype = DType::bf16});
     }
   }

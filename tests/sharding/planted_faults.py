@@ -259,6 +259,9 @@ FAULTS = {
             "count - 1"),
     },
     "sharding/strategy/resident_parameters.cpp": {
+        "a unit computes before its update": (
+            "  wait_for_update(wholes_[bucket].updated);\n",
+            ""),
         "forget to gather updated slices": (
             "const bool owns_slices = resources_.group.placement.layout != Layout::whole;",
             "const bool owns_slices = resources_.group.placement.layout == Layout::rows;"),

@@ -212,47 +212,6 @@ FAULTS = {
             "    const auto first = std::find_if(groups.begin(), groups.end(),",
             "    const auto first = std::find_if(groups.begin() + 1, groups.end(),"),
     },
-    ("sharding/strategy/resident_parameters.cpp", "overlap"): {
-        "a unit computes before its update": (
-            "  wait_for_update(wholes_[bucket].updated);\n",
-            ""),
-        "slices are gathered before their update": (
-            "  stream.wait(writer.record());\n",
-            ""),
-    },
-    ("sharding/strategy/gathered_parameters.cpp", "overlap"): {
-        "masters are gathered before their update": (
-            "  changed_[b] = writer.record();\n",
-            ""),
-    },
-    ("sharding/strategy/strategy.cpp", "overlap"): {
-        "masters are read before their update": (
-            "  wait_for_last_update();\n  return shards_;\n",
-            "  return shards_;\n"),
-        "whole parameters are read before their update": (
-            "void Strategy::visit_whole(const Visit& visit, const Includes& includes) {\n"
-            "  wait_for_last_update();\n",
-            "void Strategy::visit_whole(const Visit& visit, const Includes& includes) {\n"),
-        "an update of a unit is queued twice": (
-            "    stream.enqueue([write, unit] { write(unit); });\n",
-            "    stream.enqueue([write, unit] { write(unit); });\n"
-            "    stream.enqueue([write, unit] { write(unit); });\n"),
-    },
-    ("optim/shards.h", "overlap"): {
-        "all parameters are updated with the first unit": (
-            ".unit = shard.unit",
-            ".unit = 0"),
-    },
-    ("optim/ema.cpp", "overlap"): {
-        "averages follow before the weights": (
-            ", .unit = shard.unit});",
-            "});"),
-    },
-    ("tools/plan/figures.cpp", "overlap"): {
-        "a plan's step hides no update": (
-            "  both.seconds -= first.seconds;\n",
-            "  both.seconds = first.seconds;\n"),
-    },
     ("optim/ema.cpp", "ema"): {
         "an update that was skipped moves the average": (
             "scale(on_device_, of_update.tensor, 0.0);",
