@@ -55,7 +55,7 @@ std::set<std::string> adapted_layers(const std::string& preset, const AdapterOpt
   const auto model = with_adapters(make_model(model_preset(preset)), options);
   std::set<std::string> layers;
   for (const Parameter& weight : adaptable_weights(*model)) {
-    if (weight.adapter() != nullptr) layers.insert(layer_name(weight));
+    if (weight.adapter() != nullptr) layers.insert(layer_name(weight.name()));
   }
   return layers;
 }
