@@ -250,7 +250,7 @@ TEST_CASE("hostile: fields are missing or have the wrong type") {
       {R"({"dtype":"F32","shape":[2],"data_offsets":[-8,0]})", "'data_offsets' is not a list"},
       {R"({"dtype":"F32","shape":[2],"data_offsets":[0,8.0]})", "'data_offsets' is not a list"},
       {R"({"dtype":"f32","shape":[2],"data_offsets":[0,8]})", "unknown dtype 'f32'"},
-      {R"({"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]})", "unknown dtype 'F8_E4M3'"},
+      {R"({"dtype":"F8_E8M0","shape":[8],"data_offsets":[0,8]})", "unknown dtype 'F8_E8M0'"},
   };
   for (const auto& [entry, reason] : cases) {
     INFO(entry);
