@@ -31,7 +31,8 @@ enum class EventKind : std::uint8_t {
   products_waited,  // number: the last complete group; amount: groups still in flight
 };
 
-/// An operation on a barrier of another block of the cluster is no event. `block` counts along x first, `warp` within the block.
+/// An operation on a barrier of another block of the cluster is no event. `block` counts along x first, `warp` within
+/// the block.
 struct KernelEvent {
   EventKind kind{};
   unsigned block = 0, warp = 0;
