@@ -355,7 +355,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
                               void* workspace, std::size_t bytes, cudaStream_t stream) {
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
-  const Problem problem{*description, *a_layout, *b_layout, *d_layout};
+  const tessera::emulation::DeviceOptions options = tessera::emulation::device_options();
+  const Problem problem{*description, *a_layout, *b_layout, *d_layout, options.narrow_sums};
   const cublasStatus_t status = check(problem, *c_layout);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   Algorithm algorithm;
@@ -374,7 +375,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                     static_cast<const std::byte*>(c), static_cast<std::byte*>(d)};
   const float alpha_now = *static_cast<const float*>(alpha),
               beta_now = *static_cast<const float*>(beta);
-  const auto& [whole, in_halves] = tessera::emulation::device_options().product_delays;
+  const auto& [whole, in_halves] = options.product_delays;
   const std::chrono::milliseconds delay = algorithm.sum == Sum::in_halves ? in_halves : whole;
   const auto product = [=] {
     stream->delay += delay;

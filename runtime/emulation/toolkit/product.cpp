@@ -5,7 +5,6 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/emulation/toolkit/emulated_device.h"
 #include "runtime/emulation/toolkit/narrow_sum.h"
 #include "runtime/emulation/toolkit/ordered_product.h"
 #include "runtime/half.h"
@@ -121,7 +120,7 @@ class Product {
   std::vector<float> partial_sum(std::int64_t begin, std::int64_t end) const {
     std::vector<float> sum(static_cast<std::size_t>(p_.m() * p_.n()));
     const float *const a = a_.data() + begin, *const b = b_.data() + begin * p_.n();
-    if (is_fp8(p_.a.type) && device_options().narrow_sums) {
+    if (is_fp8(p_.a.type) && p_.narrow_sums) {
       for (std::int64_t i = 0; i < p_.m() * p_.n(); ++i) {
         sum[i] = narrow_sum(a + i / p_.n() * p_.k(), b + i % p_.n(), p_.n(), end - begin);
       }

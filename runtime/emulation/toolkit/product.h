@@ -29,6 +29,7 @@ using Description = cublasLtMatmulDescOpaque_t;
 struct Problem {
   Description description;
   Layout a, b, d;
+  bool narrow_sums = false;  // of 8-bit numbers (narrow_sum.h)
 
   std::int64_t m() const { return d.rows; }
   std::int64_t n() const { return d.columns; }
