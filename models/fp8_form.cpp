@@ -58,13 +58,13 @@ Fp8Form to_fp8_form(const Tensor& weight) {
   std::vector<float> scales(static_cast<std::size_t>(form.inverse_scales.numel()), 0.0f);
   for_each_row_of_blocks(weight.shape(), [&](std::int64_t block, std::int64_t begin) {
     float& largest = scales[static_cast<std::size_t>(block)];
-    for (std::int64_t i = 0; i < kBlock; ++i)
-      largest = std::max(largest, std::abs(from[begin + i]));
+    for (std::int64_t i = begin; i < begin + kBlock; ++i)
+      largest = std::max(largest, std::abs(from[i]));
   });
-  auto* const inverses = form.inverse_scales.data<float>();
-  for (float& scale : scales) {
+  for (std::size_t block = 0; block < scales.size(); ++block) {
+    float& scale = scales[block];  // so far its largest magnitude
     scale = scale > 0.0f ? grid.largest / scale : 1.0f;
-    inverses[&scale - scales.data()] = 1.0f / scale;
+    form.inverse_scales.data<float>()[block] = 1.0f / scale;
   }
   std::uint8_t* const to = codes_of(form.numbers);
   for_each_row_of_blocks(weight.shape(), [&](std::int64_t block, std::int64_t begin) {

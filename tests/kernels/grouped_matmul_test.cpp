@@ -145,7 +145,6 @@ TEST_CASE("grouped_matmul of several rounds of wide tiles") {
   }
 }
 
-// On the CPU a weight's gradient of more than 4,096 rows is summed apart from c, and rounded then.
 // On Hopper two tiles of an expert below each other share a weight's tile. Here the last ones have no partner with
 // rows, in each of the three products, and an expert has one tile.
 TEST_CASE("grouped_matmul of many rows, in pairs of tiles, has the bits of few") {
@@ -168,6 +167,7 @@ TEST_CASE("grouped_matmul of many channels, in pairs of tiles") {
   }
 }
 
+// On the CPU a weight's gradient of more than 4,096 rows is summed apart from c, and rounded then.
 TEST_CASE(
     "grouped_matmul of deep and shallow experts, and a shallow one's bits next to a deep one") {
   const test::Rank rank;
