@@ -87,8 +87,6 @@ __global__ void __launch_bounds__(kThreads)
     const int first_row = first_query + warp_row;  // the warp's
     make_statistics<1>(x, unhoisted(batch), head, first_row + lane / 4, n.head_size);
     __syncwarp();
-    // The first key of a tile is seen.
-    const QueryStatistics* const statistics = x.statistics_of(batch, head) + first_row;
     load(queries, x.q.rows(batch, head), first_query, n.queries, n.head_size);
     load(d_output, x.d_o.rows(batch, head), first_query, n.queries, n.head_size);
     const auto has_rows = [&] {
@@ -98,13 +96,15 @@ __global__ void __launch_bounds__(kThreads)
     const int visible = block.visible_keys(n, piece.end);
     for (int first_key = piece.first_key; first_key < visible; first_key += kColumns) {
       __syncthreads();  // all warps are done with the last tile
-      load(keys, x.k.rows(batch, kv_head), first_key, visible, n.head_size);
-      load(values, x.v.rows(batch, kv_head), first_key, visible, n.head_size);
+      load(keys, x.k.rows(unhoisted(batch), kv_head), first_key, visible, n.head_size);
+      load(values, x.v.rows(unhoisted(batch), kv_head), first_key, visible, n.head_size);
       __syncthreads();
       if (!has_rows()) continue;
       float p[kRowsPerWarp], ds[kRowsPerWarp];
       multiply(p, queries.row(warp_row), keys, n.head_size);
       multiply(ds, d_output.row(warp_row), values, n.head_size);
+      // The first key of a tile is seen.
+      const QueryStatistics* const statistics = x.statistics_of(unhoisted(batch), head) + first_row;
 #pragma unroll
       for (int i = 0; i < kRowsPerWarp; ++i) {
         const bool seen = first_key + lane <= first_row + i + n.shift();
