@@ -38,8 +38,8 @@ struct OperandTile {
   __device__ void load(const Operand<T>& from, std::int64_t kept, std::int64_t kept_end,
                        std::int64_t depth, std::int64_t depth_end) const {
     constexpr int kStep = gpu::kThreads / kChunks;
-    const int first = static_cast<int>(threadIdx.x) / kChunks;
-    const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+    const int thread = static_cast<int>(gpu::unhoisted(threadIdx.x));
+    const int first = thread / kChunks, chunk = thread % kChunks;
     const std::int64_t row = (kDepthContiguous ? kept : depth) + first;
     const std::int64_t column = (kDepthContiguous ? depth : kept) + chunk * 8;
     const bool has_column = column < (kDepthContiguous ? depth_end : kept_end);
