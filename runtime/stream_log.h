@@ -29,6 +29,8 @@ struct Work {
   };
   Kind kind = Kind::memory;
   double amount = 0.0;
+  /// The operations among them whose factors have 8 bits.
+  double in_8_bits = 0.0;
 
   // For transfers:
   /// Messages that follow one another, if every rank writes to every other one.

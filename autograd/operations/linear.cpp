@@ -50,7 +50,8 @@ struct MlpLayers {
     const Factor weight = weight_factor(fc_weight, pre.dtype());
     const Tensor bias = data_of(fc_bias);
     rows.for_each_range([&](const RowRange& range) {
-      log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.values.numel());
+      log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.values.numel(),
+                  weight.is_fp8());
       const Factor x = factor_of(fc_weight, Fp8Role::input, range.of(rows.rows()));
       const Tensor y = range.of(hidden), pre_of = range.of(pre);
       if (gated) {
@@ -69,7 +70,8 @@ struct MlpLayers {
                             !travel_by_rank(axis_of(proj_weight));
     const Tensor dhidden = overwrites ? reuse(hidden) : Tensor();
     dy.for_each_range([&](const RowRange& range) {
-      log_product(axis_of(proj_weight), Work::Kind::backward, range.count, weight.values.numel());
+      log_product(axis_of(proj_weight), Work::Kind::backward, range.count, weight.values.numel(),
+                  weight.is_fp8());
       const Factor dy_of = factor_of(proj_weight, Fp8Role::gradient, range.of(dy.rows()));
       const Tensor dpre_of = range.of(dpre), pre_of = range.of(pre);
       if (!gated) {
@@ -99,7 +101,8 @@ Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedPar
   const std::int64_t outputs = data.values.size(transpose == Transpose::yes ? 0 : 1);
   const Tensor y = activation({x.rows().size(0), outputs}, dtype);
   x.for_each_range([&](const RowRange& range) {
-    log_product(axis_of(weight), Work::Kind::forward, range.count, data.values.numel());
+    log_product(axis_of(weight), Work::Kind::forward, range.count, data.values.numel(),
+                data.is_fp8());
     const Factor x_of = factor_of(weight, Fp8Role::input, range.of(x.rows()));
     linear_forward(range.of(y), x_of, data, transpose, bias_data, range.of(residual));
   });
@@ -114,7 +117,8 @@ Tensor gradients_of_rows(GatheredRows& dy, const JoinedParameters& weight, Trans
   const std::int64_t inputs = data.values.size(transpose == Transpose::yes ? 1 : 0);
   const Tensor dx = activation({dy.rows().size(0), inputs}, dtype);
   dy.for_each_range([&](const RowRange& range) {
-    log_product(axis_of(weight), Work::Kind::backward, range.count, data.values.numel());
+    log_product(axis_of(weight), Work::Kind::backward, range.count, data.values.numel(),
+                data.is_fp8());
     const Tensor dx_of = range.of(dx);
     const Factor dy_of = factor_of(weight, Fp8Role::gradient, range.of(dy.rows()));
     if (received.defined()) {  // it is added as a residual is, in the product's pass

@@ -31,7 +31,8 @@ void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters
                           const Tensor& dy_total) {
   if (!weight.trainable() && !bias.trainable()) return;
   run_or_defer([weight, bias, x, dy, transpose, dy_total] {
-    log_product(axis_of(weight), Work::Kind::backward, dy.size(0), trained_elements(weight));
+    log_product(axis_of(weight), Work::Kind::backward, dy.size(0), trained_elements(weight),
+                is_fp8(dy.dtype()));
     const JoinedGradient dweight(weight), dbias(bias);
     const std::int64_t leaves = token_leaves();
     LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);

@@ -25,10 +25,11 @@ RowRange rows_of_rank(const TensorAxis& axis, int rank) {
 
 }  // namespace
 
-void log_product(const SharedAxis& axis, Work::Kind kind, std::int64_t rows,
-                 std::int64_t elements) {
+void log_product(const SharedAxis& axis, Work::Kind kind, std::int64_t rows, std::int64_t elements,
+                 bool in_8_bits) {
   if (!travel_by_rank(axis)) return;
-  log_work({.kind = kind, .amount = 2.0 * static_cast<double>(rows * elements)});
+  const double amount = 2.0 * static_cast<double>(rows * elements);
+  log_work({.kind = kind, .amount = amount, .in_8_bits = in_8_bits ? amount : 0.0});
 }
 
 GatheredRows::GatheredRows(SharedAxis axis, const Tensor& own) : axis_(std::move(axis)) {

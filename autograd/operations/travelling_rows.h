@@ -35,7 +35,8 @@ inline bool travel_by_rank(const SharedAxis& axis) {
   return axis != nullptr && axis->exchange() == RowExchange::by_rank;
 }
 /// Logs a product of `rows` rows with so many elements of weights, if it is one of these.
-void log_product(const SharedAxis& axis, Work::Kind kind, std::int64_t rows, std::int64_t elements);
+void log_product(const SharedAxis& axis, Work::Kind kind, std::int64_t rows, std::int64_t elements,
+                 bool in_8_bits = false);
 
 /// The rows [N, C] of all ranks, from this one's. They travel from construction on. A collective.
 class GatheredRows {

@@ -37,6 +37,13 @@ const ComputeRates& MachineRates::compute_of(int ranks, DType dtype) const {
   return *found;
 }
 
+const ComputeRates& MachineRates::compute_in_8_bits(int ranks, DType dtype) const {
+  const bool has = std::any_of(compute.begin(), compute.end(), [](const ComputeRates& rates) {
+    return rates.dtype == DType::e4m3;
+  });
+  return compute_of(ranks, has ? DType::e4m3 : dtype);
+}
+
 const Link& MachineRates::link_of(int ranks) const {
   std::vector<const Link*> all;
   for (const Link& link : links) all.push_back(&link);

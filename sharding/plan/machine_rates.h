@@ -19,6 +19,7 @@ struct ComputeRates {
   int ranks = 1;
   /// Threads of each rank.
   int threads = 1;
+  /// e4m3: of the products with 8-bit factors alone.
   DType dtype = DType::f32;
   /// Floating-point operations per second.
   double forward = 0.0;
@@ -69,6 +70,8 @@ struct MachineRates {
   /// The rates for `ranks` ranks on a node: the entry with the most ranks that does not exceed this
   /// number. Raises Error without rates for the dtype.
   const ComputeRates& compute_of(int ranks, DType dtype) const;
+  /// The same for products with 8-bit factors. A machine without such rates expands the factors to `dtype`.
+  const ComputeRates& compute_in_8_bits(int ranks, DType dtype) const;
   const Link& link_of(int ranks) const;
 };
 

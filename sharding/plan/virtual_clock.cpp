@@ -45,7 +45,10 @@ class Clock {
  public:
   Clock(const std::vector<RankLog>& logs, const Mesh& mesh, const MachineRates& machine,
         const ClockedRanks& ranks)
-      : machine_(machine), ranks_(ranks), rates_(machine.compute_of(ranks.on_node, ranks.dtype)) {
+      : machine_(machine),
+        ranks_(ranks),
+        rates_(machine.compute_of(ranks.on_node, ranks.dtype)),
+        rates_in_8_bits_(machine.compute_in_8_bits(ranks.on_node, ranks.dtype)) {
     for (const RankLog& log : logs) add_log(*log.log);
     std::map<std::string, std::map<int, std::vector<int>>> calls;  // by group and log
     for (int log = 0; log < static_cast<int>(logs.size()); ++log) {
@@ -248,9 +251,12 @@ class Clock {
         machine_.cores > 0 ? static_cast<double>(ranks_.threads) / rates_.threads : 1.0;
     switch (work.kind) {
       case Work::Kind::forward:
-        return work.amount / (rates_.forward * threads);
-      case Work::Kind::backward:
-        return work.amount / (rates_.backward * threads);
+      case Work::Kind::backward: {
+        const bool forward = work.kind == Work::Kind::forward;
+        const double rate = forward ? rates_.forward : rates_.backward;
+        const double in_8_bits = forward ? rates_in_8_bits_.forward : rates_in_8_bits_.backward;
+        return ((work.amount - work.in_8_bits) / rate + work.in_8_bits / in_8_bits) / threads;
+      }
       case Work::Kind::memory:
         return work.amount / (rates_.memory * threads);
       default:
@@ -332,7 +338,7 @@ class Clock {
 
   const MachineRates& machine_;
   const ClockedRanks ranks_;
-  const ComputeRates& rates_;
+  const ComputeRates &rates_, &rates_in_8_bits_;
   std::vector<Item> items_;
   /// The first item of each log.
   std::vector<int> firsts_;

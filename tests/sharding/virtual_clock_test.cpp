@@ -60,6 +60,19 @@ TEST_CASE("virtual clock: streams run side by side, and a wait lasts until its e
   CHECK(timeline.limit() == "link of 2 ranks");
 }
 
+TEST_CASE("virtual clock: products in 8 bits have a rate of their own, or that of the dtype") {
+  StreamLog log;
+  log.start();
+  log.add_work(kCompute, {.kind = Work::Kind::forward, .amount = 12.0, .in_8_bits = 8.0});
+  log.add_work(kCompute, {.kind = Work::Kind::backward, .amount = 12.0, .in_8_bits = 6.0});
+  MachineRates machine = unit_machine(0);
+  CHECK(run_clock(log, machine, {}).seconds == Approx(24.0));
+  machine.compute.push_back({.dtype = DType::e4m3, .forward = 2.0, .backward = 3.0, .memory = 1.0});
+  const Timeline timeline = run_clock(log, machine, {});
+  CHECK(timeline.entries[0].end == Approx(4.0 + 8.0 / 2.0));
+  CHECK(timeline.seconds == Approx(8.0 + 6.0 + 6.0 / 3.0));
+}
+
 TEST_CASE("virtual clock: streams that share cores slow each other down") {
   // Both at half speed until the work is done at 4 s; the transfer's last second is alone.
   const Timeline timeline = run_clock(overlapping(), unit_machine(2), {.on_node = 2});

@@ -44,6 +44,24 @@ TEST_CASE("bench_step and bench_collectives fit the rates that a plan reads", "[
   CHECK(machine.links.at(0).bandwidth > 0.0);
 }
 
+TEST_CASE("bench_step fits a rate for products in 8 bits next to that of bf16", "[cpu]") {
+  const test::TemporaryDirectory folder;
+  const std::string file = folder / "here.json";
+  const test::ShellOutcome outcome = test::shell(
+      "bench_step --device cpu --model tiny --threads 1 --steps 1 runtime.compute_dtype=fp8 "
+      "--fit " +
+          file,
+      folder);
+  if (outcome.status != 0) {  // a pause may have hit the run in bf16
+    CHECK_THAT(outcome.err, Catch::Contains("too little of a step's time is products in 8 bits"));
+    return;
+  }
+  const MachineRates machine = load_machine(file);
+  REQUIRE(machine.compute_in_8_bits(1, DType::bf16).dtype == DType::e4m3);
+  CHECK(machine.compute_in_8_bits(1, DType::bf16).forward !=
+        machine.compute_of(1, DType::bf16).forward);
+}
+
 TEST_CASE("bench_prediction sets predicted next to measured steps", "[cpu]") {
   const test::TemporaryDirectory folder;
   const std::string file = folder / "report.json";

@@ -23,12 +23,15 @@
 namespace tessera {
 namespace {
 
-double operations_of(const StreamLog& log) {
-  double sum = 0.0;
+/// The operations of a log, and those in 8 bits.
+Work operations_of(const StreamLog& log) {
+  Work sum;
   for (const StreamLog::Entry& entry : log.entries()) {
     const bool counts = entry.work && (entry.work->kind == Work::Kind::forward ||
                                        entry.work->kind == Work::Kind::backward);
-    if (counts) sum += entry.work->amount;
+    if (!counts) continue;
+    sum.amount += entry.work->amount;
+    sum.in_8_bits += entry.work->in_8_bits;
   }
   return sum;
 }
@@ -54,15 +57,25 @@ TEST_CASE("prediction: the operations of all ranks add up to those of a step und
     if (one.schedule == PipelineSchedule::zero_bubble) {
       config.sharding.reduce = ReduceAfter::last_micro_batch;
     }
-    const ResolvedConfig run = resolve(config);
-    const int ranks = one.tensor * one.context * one.pipeline;
-    double sum = 0.0;
-    for (int rank = 0; rank < ranks; ++rank) {
-      sum += operations_of(dry_run(run, {.rank = rank, .ranks = ranks, .threads = 1}).log);
+    // Six blocks have q, k, v and o of 32 x 32, and three matrices of 64 x 32.
+    constexpr double kBlocks = 6 * (4 * 32 * 32 + 3 * 64 * 32);
+    for (const ComputeDtype dtype : {ComputeDtype(), ComputeDtype::eight_bits()}) {
+      config.runtime.compute_dtype = dtype;
+      const ResolvedConfig run = resolve(config);
+      const int ranks = one.tensor * one.context * one.pipeline;
+      double sum = 0.0, in_8_bits = 0.0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Work work =
+            operations_of(dry_run(run, {.rank = rank, .ranks = ranks, .threads = 1}).log);
+        sum += work.amount;
+        in_8_bits += work.in_8_bits;
+      }
+      INFO(one.tensor << " x " << one.context << " x " << one.pipeline << name_of(dtype));
+      CHECK(sum == Approx(training_flops(make_model(run)->shape(), config.data.batch_size,
+                                         config.data.sequence_length)));
+      const auto tokens = static_cast<double>(tokens_per_step(config.data));
+      CHECK(in_8_bits == Approx(dtype.fp8 ? 6.0 * tokens * kBlocks : 0.0));
     }
-    INFO(one.tensor << " x " << one.context << " x " << one.pipeline);
-    CHECK(sum == Approx(training_flops(make_model(run)->shape(), config.data.batch_size,
-                                       config.data.sequence_length)));
   }
 }
 

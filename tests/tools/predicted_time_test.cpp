@@ -159,6 +159,25 @@ TEST_CASE("prediction: the units' operations add up to those of a step") {
   }
 }
 
+TEST_CASE(
+    "prediction: in fp8 the blocks' products are in 8 bits, computed again and trained or not") {
+  Config config = tiny("llama3-mini", 2);
+  config.runtime.compute_dtype = ComputeDtype::eight_bits();
+  config.model.frozen = "model.layers.1.";
+  config.sharding.activation_checkpointing = parse_checkpointing("full").value();
+  double forward = 0.0, backward = 0.0;
+  const StepMemory step = dry_run(resolve(config), {.threads = 1});
+  for (const StreamLog::Entry& entry : step.log.entries()) {
+    if (!entry.work) continue;
+    (entry.work->kind == Work::Kind::forward ? forward : backward) += entry.work->in_8_bits;
+  }
+  // A product of every token with three blocks' weights; again, and with gradients of inputs, and of two blocks' weights.
+  constexpr double kBlock = 2 * 16 * 16 + 2 * 8 * 16 + 3 * 12 * 16;
+  const double tokens = 8 * 6;
+  CHECK(forward == Approx(2.0 * tokens * 3 * kBlock));
+  CHECK(backward == Approx(2.0 * tokens * (3 + 3 + 2) * kBlock));
+}
+
 TEST_CASE("prediction: frozen weights have no gradient's operations, and adapters have theirs") {
   const auto tokens = [](const Config& config) {
     return static_cast<double>(tokens_per_step(config.data));
@@ -323,6 +342,10 @@ TEST_CASE("machine files: written and read again, and refused by name") {
   const ComputeRates sustained = load_machine("h200-sustained").compute.front();
   CHECK(sustained.dtype == DType::bf16);
   CHECK(sustained.forward == Approx(636e12));
+  CHECK(load_machine("h200-sustained").compute_in_8_bits(8, DType::bf16).forward ==
+        Approx(1272e12));
+  CHECK(load_machine("a100").compute_in_8_bits(8, DType::bf16).backward == 312e12);
+  CHECK(again.compute_in_8_bits(2, DType::bf16).forward == 5e9);
   write_file_atomically(path, R"({"name": "x", "source": "y", "cores": 2, "rings": false,
       "compute": [], "links": [{"ranks": 2, "latency_us": 1, "bytes_per_second": 0}]})");
   CHECK_THROWS_WITH(load_machine(path),

@@ -90,7 +90,9 @@ MachineRates measure_machine(const ResolvedConfig& run, const std::vector<int>& 
   const int cores = available_threads();
   MachineRates machine = machine_to_fit("", cores);
   for (const int count : {1, cores}) {
-    replace_rates(machine, measure_compute(run, {.ranks = count, .steps = steps}));
+    for (const ComputeRates& rates : measure_compute(run, {.ranks = count, .steps = steps})) {
+      replace_rates(machine, rates);
+    }
   }
   for (const int count : ranks) {
     if (count == 1) continue;

@@ -315,13 +315,16 @@ void fit(const Options& options, const ResolvedConfig& resolved, const Device& d
   std::vector<int> counts = {1};
   if (cores / each > 1) counts.push_back(cores / each);
   for (const int ranks : counts) {
-    const ComputeRates rates = measure_compute(
-        resolved, {.ranks = ranks, .threads = each, .steps = options.steps, .device = device});
-    replace_rates(machine, rates);
-    fmt::print(
-        "{} rank{} x {} thread{}: forward {:.1f}, backward {:.1f} GFLOP/s, memory {:.2f} GB/s\n",
-        ranks, ranks == 1 ? "" : "s", each, each == 1 ? "" : "s", 1e-9 * rates.forward,
-        1e-9 * rates.backward, 1e-9 * rates.memory);
+    for (const ComputeRates& rates : measure_compute(
+             resolved,
+             {.ranks = ranks, .threads = each, .steps = options.steps, .device = device})) {
+      replace_rates(machine, rates);
+      fmt::print(
+          "{} rank{} x {} thread{}, {}: forward {:.1f}, backward {:.1f} GFLOP/s, memory {:.2f} "
+          "GB/s\n",
+          ranks, ranks == 1 ? "" : "s", each, each == 1 ? "" : "s", name_of(rates.dtype),
+          1e-9 * rates.forward, 1e-9 * rates.backward, 1e-9 * rates.memory);
+    }
   }
   write_machine(options.fit, machine);
 }

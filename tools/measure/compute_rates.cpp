@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "runtime/check.h"
 #include "runtime/context.h"
 #include "sharding/comm/threads/threads.h"
 #include "tools/config/kernel_options.h"
@@ -14,10 +15,10 @@
 namespace tessera {
 namespace {
 
-double amount_of(const StreamLog& log, Work::Kind kind) {
+double sum_of(const StreamLog& log, Work::Kind kind, double Work::*amount) {
   double sum = 0.0;
   for (const StreamLog::Entry& entry : log.entries()) {
-    if (entry.work && entry.work->kind == kind) sum += entry.work->amount;
+    if (entry.work && entry.work->kind == kind) sum += *entry.work.*amount;
   }
   return sum;
 }
@@ -48,28 +49,64 @@ PhaseSeconds time_phases(const ResolvedConfig& run, Communicator& world, Communi
   return {median(forward), median(backward), median(optimizer)};
 }
 
-}  // namespace
+/// The rate of the 8-bit products of a phase, whose other operations have the rate `in_16_bits`.
+double rate_in_8_bits(const StreamLog& log, Work::Kind kind, double seconds, double in_16_bits) {
+  const double products = sum_of(log, kind, &Work::in_8_bits);
+  const double others = sum_of(log, kind, &Work::amount) - products;
+  const double left = seconds - others / in_16_bits;
+  check(products > 0.0 && left > 0.0,
+        "too little of a step's time is products in 8 bits; measure a model with wider layers");
+  return products / left;
+}
 
-ComputeRates measure_compute(const ResolvedConfig& run, const ComputeMeasurement& how) {
-  Config alone = run.config;
-  alone.sharding.strategy = StrategyKind::single;
-  const ResolvedConfig single = resolve(alone);
-  const StepMemory step = dry_run(single, {.threads = how.threads});
+/// The log of a step on one rank, and its times on all ranks at once.
+struct MeasuredStep {
+  StreamLog log;
   PhaseSeconds seconds;
+};
+
+MeasuredStep measure_step(const Config& config, const ComputeMeasurement& how) {
+  const ResolvedConfig single = resolve(config);
+  MeasuredStep step{.log = dry_run(single, {.threads = how.threads}).log};
   run_ranks({.ranks = how.ranks, .device = how.device, .threads = how.threads},
             [&](Communicator& world) {
               const auto alone = world.split(world.rank());
               with_training_advice(single.config, *alone, [&] {
                 const PhaseSeconds here = time_phases(single, world, *alone, how.steps);
-                if (world.rank() == 0) seconds = here;
+                if (world.rank() == 0) step.seconds = here;
               });
             });
-  return {.ranks = how.ranks,
-          .threads = how.threads,
-          .dtype = single.sharding.compute_dtype,
-          .forward = amount_of(step.log, Work::Kind::forward) / seconds.forward,
-          .backward = amount_of(step.log, Work::Kind::backward) / seconds.backward,
-          .memory = amount_of(step.log, Work::Kind::memory) / seconds.optimizer};
+  return step;
+}
+
+}  // namespace
+
+std::vector<ComputeRates> measure_compute(const ResolvedConfig& run,
+                                          const ComputeMeasurement& how) {
+  Config config = run.config;
+  config.sharding.strategy = StrategyKind::single;
+  const bool in_8_bits = config.runtime.compute_dtype.fp8;
+  config.runtime.compute_dtype = run.sharding.compute_dtype;
+  const MeasuredStep step = measure_step(config, how);
+  const auto rate = [&](Work::Kind kind, double seconds) {
+    return sum_of(step.log, kind, &Work::amount) / seconds;
+  };
+  const ComputeRates rates = {.ranks = how.ranks,
+                              .threads = how.threads,
+                              .dtype = run.sharding.compute_dtype,
+                              .forward = rate(Work::Kind::forward, step.seconds.forward),
+                              .backward = rate(Work::Kind::backward, step.seconds.backward),
+                              .memory = rate(Work::Kind::memory, step.seconds.optimizer)};
+  if (!in_8_bits) return {rates};
+
+  config.runtime.compute_dtype = ComputeDtype::eight_bits();
+  const auto& [log, seconds] = measure_step(config, how);
+  ComputeRates of_products = rates;
+  of_products.dtype = DType::e4m3;
+  of_products.forward = rate_in_8_bits(log, Work::Kind::forward, seconds.forward, rates.forward);
+  of_products.backward =
+      rate_in_8_bits(log, Work::Kind::backward, seconds.backward, rates.backward);
+  return {rates, of_products};
 }
 
 }  // namespace tessera

@@ -23,22 +23,32 @@ using Json = nlohmann::ordered_json;
 struct DataSheet {
   const char* name;
   const char* source;
-  double bf16, f32, memory, link, network, bus, host_memory;
+  double bf16, fp8, f32, memory, link, network, bus, host_memory;
 };
 
 constexpr DataSheet kSheets[] = {
-    {"a100", "NVIDIA A100 80GB data sheet (2021), DGX A100", 312, 19.5, 2039, 300, 25, 32, 409.6},
-    {"h100", "NVIDIA H100 SXM data sheet (2022), DGX H100", 989.4, 66.9, 3350, 450, 50, 64, 614.4},
-    {"h200", "NVIDIA H200 SXM data sheet (2023), DGX H200", 989.4, 66.9, 4800, 450, 50, 64, 614.4},
-    {"h200-sustained", "DGX H200, with the 16-bit products' rate in steps (docs/gpu_results.md)",
-     1e-12 * kH200SustainedRate.flops_per_second, 66.9, 4800, 450, 50, 64, 614.4},
+    {"a100", "NVIDIA A100 80GB data sheet (2021), DGX A100", 312, 312, 19.5, 2039, 300, 25, 32,
+     409.6},
+    {"h100", "NVIDIA H100 SXM data sheet (2022), DGX H100", 989.4, 1978.9, 66.9, 3350, 450, 50, 64,
+     614.4},
+    {"h200", "NVIDIA H200 SXM data sheet (2023), DGX H200", 989.4, 1978.9, 66.9, 4800, 450, 50, 64,
+     614.4},
+    {"h200-sustained",
+     "DGX H200, with the 16-bit products' rate in steps (docs/gpu_results.md), and twice it in 8 "
+     "bits",
+     1e-12 * kH200SustainedRate.flops_per_second, 2e-12 * kH200SustainedRate.flops_per_second, 66.9,
+     4800, 450, 50, 64, 614.4},
 };
 
 MachineRates machine_of(const DataSheet& sheet) {
   MachineRates machine{
       .name = sheet.name, .source = fmt::format("data sheet: {}", sheet.source), .rings = true};
-  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-    const double flops = 1e12 * (dtype == DType::f32 ? sheet.f32 : sheet.bf16);
+  const std::pair<DType, double> rates[] = {{DType::bf16, sheet.bf16},
+                                            {DType::f16, sheet.bf16},
+                                            {DType::f32, sheet.f32},
+                                            {DType::e4m3, sheet.fp8}};
+  for (const auto& [dtype, teraflops] : rates) {
+    const double flops = 1e12 * teraflops;
     machine.compute.push_back(
         {.dtype = dtype, .forward = flops, .backward = flops, .memory = 1e9 * sheet.memory});
   }

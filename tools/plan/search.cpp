@@ -140,8 +140,11 @@ class Search {
   /// Cores that other ranks leave idle may compute faster than the rates, so on CPUs there is no bound.
   double least_of(const Cuts& cuts, bool recomputes) const {
     const MachineRates& machine = *options_.machine;
-    const ComputeRates& rates =
-        machine.compute_of(ranks_ / options_.nodes, run_.sharding.compute_dtype);
+    const int on_node = ranks_ / options_.nodes;
+    const DType dtype = run_.sharding.compute_dtype;
+    const ComputeRates& rates = run_.config.runtime.compute_dtype.fp8
+                                    ? machine.compute_in_8_bits(on_node, dtype)
+                                    : machine.compute_of(on_node, dtype);
     const double seconds = least_.seconds(cuts, micro_batches_of(cuts), recomputes, rates);
     return machine.cores > 0 ? 0.0 : seconds;
   }

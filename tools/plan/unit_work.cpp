@@ -1,5 +1,6 @@
 #include "tools/plan/unit_work.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "autograd/deferred_gradients.h"
@@ -29,12 +30,13 @@ UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, const Plan& plan, int 
       splits_backward_(plan.pipeline.splits_backward()),
       heads_(plan, rank) {}
 
-double UnitWork::products(const Unit& unit, bool trained_only) const {
+double UnitWork::products(const Unit& unit, std::initializer_list<Filter> filters) const {
   double weights = 0.0;
   for (const Parameter& parameter : unit.parameters()) {
     if (parameter.shape().rank() < 2 || parameter.stacked()) continue;
     if (travel_by_rank(parameter.tensor_axis())) continue;
-    if (trained_only && !parameter.trainable()) continue;
+    const auto passes = [&](Filter filter) { return (parameter.*filter)(); };
+    if (!std::all_of(filters.begin(), filters.end(), passes)) continue;
     weights += static_cast<double>(parameter.held_shape().numel());
   }
   return 2.0 * tokens_ * weights;
@@ -43,7 +45,9 @@ double UnitWork::products(const Unit& unit, bool trained_only) const {
 void UnitWork::before_forward(Unit& unit) {
   next_.before_forward(unit);
   if (is_block(model_, unit)) {
-    log_work({.kind = Work::Kind::forward, .amount = products(unit, false) + attention_});
+    log_work({.kind = Work::Kind::forward,
+              .amount = products(unit) + attention_,
+              .in_8_bits = products(unit, {&Parameter::rounded})});
     return;
   }
   const bool is_first = &unit == model_.units().front().get();
@@ -54,16 +58,21 @@ void UnitWork::before_forward(Unit& unit) {
 void UnitWork::before_backward(Unit& unit) {
   next_.before_backward(unit);
   if (!is_block(model_, unit)) return;
-  const double forward = products(unit, false) + attention_;
-  const double again = unit.checkpointing() ? forward : 0.0;
-  const double inputs = products(unit, false) + 2.0 * attention_ + again;
-  const double weights = products(unit, true);
-  if (!splits_backward_) {
-    log_work({.kind = Work::Kind::backward, .amount = inputs + weights});
+  const double passes = unit.checkpointing() ? 2.0 : 1.0;  // the gradients', and forward again
+  Work inputs{.kind = Work::Kind::backward,
+              .amount = passes * products(unit) + (passes + 1.0) * attention_,
+              .in_8_bits = passes * products(unit, {&Parameter::rounded})};
+  const Work weights{.kind = Work::Kind::backward,
+                     .amount = products(unit, {&Parameter::trainable}),
+                     .in_8_bits = products(unit, {&Parameter::trainable, &Parameter::rounded})};
+  if (splits_backward_) {
+    log_work(inputs);
+    run_or_defer([weights] { log_work(weights); });
     return;
   }
-  log_work({.kind = Work::Kind::backward, .amount = inputs});
-  run_or_defer([weights] { log_work({.kind = Work::Kind::backward, .amount = weights}); });
+  inputs.amount += weights.amount;
+  inputs.in_8_bits += weights.in_8_bits;
+  log_work(inputs);
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "autograd/unit.h"
 #include "models/language_model.h"
@@ -43,9 +44,10 @@ class UnitWork final : public UnitHooks {
   void after_backward(Unit& unit) override { next_.after_backward(unit); }
 
  private:
-  /// This rank's operations of a block's products but those that log themselves in a forward pass, or of those with
-  /// trained weights.
-  double products(const Unit& unit, bool trained_only) const;
+  /// This rank's operations of a block's products in a forward pass, but those that log themselves. With a filter,
+  /// those with the weights for which it is true.
+  using Filter = bool (Parameter::*)() const;
+  double products(const Unit& unit, std::initializer_list<Filter> filters = {}) const;
 
   LanguageModel& model_;
   UnitHooks& next_;
