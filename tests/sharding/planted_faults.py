@@ -117,6 +117,9 @@ FAULTS = {
             "entry_"),
     },
     "sharding/plan/virtual_clock.cpp": {
+        "products in 8 bits have the rate of the others": (
+            "work.in_8_bits / in_8_bits) / threads;",
+            "work.in_8_bits / rate) / threads;"),
         "collectives take no core from computation": (
             "lane.speed = share(ranks_.on_node, busy) / measured;",
             "lane.speed = share(ranks_.on_node, 1.0) / measured;"),

@@ -344,6 +344,47 @@ FAULTS = {
             "    placement.window_dtype = DType::e4m3;\n",
             ""),
     },
+    ("sharding/strategy/strategy.cpp", "overlap"): {
+        "parts of an update do not wait for the passes before": (
+            "  stream.wait(context().compute_stream().record());\n  for (int unit = 0;",
+            "  for (int unit = 0;"),
+        "a unit's gather is queued before its update": (
+            "    stream.enqueue([write, unit] { write(unit); });\n"
+            "    for (const UnitBucket& here : buckets) {\n"
+            "      if (here.first_unit) here.group->update_queued(here.bucket);\n"
+            "    }\n",
+            "    for (const UnitBucket& here : buckets) {\n"
+            "      if (here.first_unit) here.group->update_queued(here.bucket);\n"
+            "    }\n"
+            "    stream.enqueue([write, unit] { write(unit); });\n"),
+        "masters are read while they are updated": (
+            "  wait_for_last_update();\n  return shards_;",
+            "  return shards_;"),
+        "the largest weights of 8 bits stay in the next step": (
+            "  at_every_write_();\n  const Stream& stream",
+            "  const Stream& stream"),
+        "no gather under the rest of the update": (
+            "  updated_ = stream.record();\n  prefetch_first();\n",
+            "  updated_ = stream.record();\n"),
+    },
+    ("sharding/strategy/resident_parameters.cpp", "overlap"): {
+        "a unit's forward pass does not wait for its update": (
+            "  wait_for_update(wholes_[bucket].updated);\n",
+            ""),
+        "a gather does not wait for the update": (
+            "  stream.wait(writer.record());\n",
+            "  stream.wait(context().compute_stream().record());\n"),
+    },
+    ("optim/groups.cpp", "overlap"): {
+        "averages of an update in parts stay": (
+            "  if (ema_) ema_->update_unit(unit);\n",
+            ""),
+    },
+    ("tools/train/resolve.cpp", "overlap"): {
+        "muon's exchange may run under the next pass": (
+            "check(group.settings.name != OptimizerKind::muon,",
+            "check(group.settings.name != OptimizerKind::muon || true,"),
+    },
     ("sharding/strategy/gathered_parameters.cpp", "fp8"): {
         "a group of ranks keeps weights in the compute dtype": (
             "Tensor::zeros({end / placement.reshard_ranks}, placement.window_dtype)",
@@ -665,8 +706,8 @@ FAULTS = {
             "parameter.held_shape().numel()",
             "parameter.numel()"),
         "gradients of weights in a pass of their own cost nothing": (
-            "{ log_work({.kind = Work::Kind::backward, .amount = weights}); }",
-            "{ log_work({.kind = Work::Kind::memory, .amount = weights}); }"),
+            "run_or_defer([weights] { log_work(weights); });\n",
+            ""),
     },
     ("tools/plan/search.cpp", "search"): {
         "tensor ranks leave the node": (
@@ -1560,7 +1601,18 @@ FAULTS = {
             "  if (log_ != nullptr) log_->add_mark(name, track);\n",
             ""),
     },
+    ("autograd/operations/travelling_rows.cpp", "predicted_cuts"): {
+        "products of rows that travel are in 16 bits": (
+            ".in_8_bits = in_8_bits ? amount : 0.0});",
+            ".in_8_bits = 0.0});"),
+    },
     ("tools/plan/unit_work.cpp", "predicted_time"): {
+        "products computed again are in 16 bits": (
+            ".in_8_bits = passes * products(unit, {&Parameter::rounded})};",
+            ".in_8_bits = products(unit, {&Parameter::rounded})};"),
+        "gradients of frozen weights are products in 8 bits": (
+            "products(unit, {&Parameter::trainable, &Parameter::rounded})};",
+            "products(unit, {&Parameter::rounded})};"),
         "a dry run prefetches after the work of the unit": (
             "  next_.before_backward(unit);\n  if (!is_block(model_, unit)) return;\n",
             "  if (!is_block(model_, unit)) return;\n  next_.before_backward(unit);\n"),
@@ -1570,8 +1622,11 @@ FAULTS = {
     },
     ("tools/measure/compute_rates.cpp", "bench_prediction"): {
         "the rates of a step are those of its backward pass": (
-            "amount_of(step.log, Work::Kind::forward) /",
-            "0.0 * amount_of(step.log, Work::Kind::forward) /"),
+            "rate(Work::Kind::forward, step.seconds.forward)",
+            "0.0 * rate(Work::Kind::forward, step.seconds.forward)"),
+        "products in 8 bits have the rate of bf16": (
+            "of_products.dtype = DType::e4m3;",
+            "of_products.dtype = DType::bf16;"),
     },
     ("tools/plan/machine_file.cpp", "bench_prediction", "predicted_time"): {
         "a fit forgets the rates that the file has": (
