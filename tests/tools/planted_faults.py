@@ -705,6 +705,9 @@ FAULTS = {
         "each tensor rank has all weights": (
             "parameter.held_shape().numel()",
             "parameter.numel()"),
+        "sums that tensor ranks divide are products in 8 bits": (
+            "weight.cut().divided != summed);",
+            "weight.cut().pieces > 0);"),
         "gradients of weights in a pass of their own cost nothing": (
             "run_or_defer([weights] { log_work(weights); });\n",
             ""),
@@ -1608,11 +1611,11 @@ FAULTS = {
     },
     ("tools/plan/unit_work.cpp", "predicted_time"): {
         "products computed again are in 16 bits": (
-            ".in_8_bits = passes * products(unit, {&Parameter::rounded})};",
-            ".in_8_bits = products(unit, {&Parameter::rounded})};"),
+            "    inputs.in_8_bits += work.in_8_bits;\n",
+            "    if (work.kind == Work::Kind::backward) inputs.in_8_bits += work.in_8_bits;\n"),
         "gradients of frozen weights are products in 8 bits": (
-            "products(unit, {&Parameter::trainable, &Parameter::rounded})};",
-            "products(unit, {&Parameter::rounded})};"),
+            "return weight.trainable() && weight.rounded();",
+            "return weight.rounded();"),
         "a dry run prefetches after the work of the unit": (
             "  next_.before_backward(unit);\n  if (!is_block(model_, unit)) return;\n",
             "  if (!is_block(model_, unit)) return;\n  next_.before_backward(unit);\n"),

@@ -1,6 +1,5 @@
 #include "tools/plan/unit_work.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "autograd/deferred_gradients.h"
@@ -9,6 +8,29 @@
 #include "runtime/stream_log.h"
 
 namespace tessera {
+namespace {
+
+bool every(const Parameter&) {
+  return true;
+}
+/// Tensor ranks form a sum that they divide from 16-bit products (autograd/operations/divided.h).
+bool in_8_bits(const Parameter& weight, Divided summed) {
+  return weight.rounded() && (weight.tensor_axis() == nullptr || weight.cut().divided != summed);
+}
+bool in_8_bits_forward(const Parameter& weight) {
+  return in_8_bits(weight, Divided::inputs);
+}
+bool in_8_bits_backward(const Parameter& weight) {
+  return in_8_bits(weight, Divided::outputs);
+}
+bool trained(const Parameter& weight) {
+  return weight.trainable();
+}
+bool trained_in_8_bits(const Parameter& weight) {
+  return weight.trainable() && weight.rounded();
+}
+
+}  // namespace
 
 HeadRuns::HeadRuns(const Plan& plan, int rank)
     : in_pipeline_(plan.pipeline.has_several()),
@@ -30,24 +52,28 @@ UnitWork::UnitWork(LanguageModel& model, UnitHooks& next, const Plan& plan, int 
       splits_backward_(plan.pipeline.splits_backward()),
       heads_(plan, rank) {}
 
-double UnitWork::products(const Unit& unit, std::initializer_list<Filter> filters) const {
+double UnitWork::products(const Unit& unit,
+                          const std::function<bool(const Parameter&)>& includes) const {
   double weights = 0.0;
   for (const Parameter& parameter : unit.parameters()) {
     if (parameter.shape().rank() < 2 || parameter.stacked()) continue;
     if (travel_by_rank(parameter.tensor_axis())) continue;
-    const auto passes = [&](Filter filter) { return (parameter.*filter)(); };
-    if (!std::all_of(filters.begin(), filters.end(), passes)) continue;
+    if (!includes(parameter)) continue;
     weights += static_cast<double>(parameter.held_shape().numel());
   }
   return 2.0 * tokens_ * weights;
 }
 
+Work UnitWork::forward(const Unit& unit) const {
+  return {.kind = Work::Kind::forward,
+          .amount = products(unit, every) + attention_,
+          .in_8_bits = products(unit, in_8_bits_forward)};
+}
+
 void UnitWork::before_forward(Unit& unit) {
   next_.before_forward(unit);
   if (is_block(model_, unit)) {
-    log_work({.kind = Work::Kind::forward,
-              .amount = products(unit) + attention_,
-              .in_8_bits = products(unit, {&Parameter::rounded})});
+    log_work(forward(unit));
     return;
   }
   const bool is_first = &unit == model_.units().front().get();
@@ -58,20 +84,23 @@ void UnitWork::before_forward(Unit& unit) {
 void UnitWork::before_backward(Unit& unit) {
   next_.before_backward(unit);
   if (!is_block(model_, unit)) return;
-  const double passes = unit.checkpointing() ? 2.0 : 1.0;  // the gradients', and forward again
   Work inputs{.kind = Work::Kind::backward,
-              .amount = passes * products(unit) + (passes + 1.0) * attention_,
-              .in_8_bits = passes * products(unit, {&Parameter::rounded})};
+              .amount = products(unit, every) + 2.0 * attention_,
+              .in_8_bits = products(unit, in_8_bits_backward)};
   const Work weights{.kind = Work::Kind::backward,
-                     .amount = products(unit, {&Parameter::trainable}),
-                     .in_8_bits = products(unit, {&Parameter::trainable, &Parameter::rounded})};
+                     .amount = products(unit, trained),
+                     .in_8_bits = products(unit, trained_in_8_bits)};
+  const auto add = [&inputs](const Work& work) {
+    inputs.amount += work.amount;
+    inputs.in_8_bits += work.in_8_bits;
+  };
+  if (unit.checkpointing()) add(forward(unit));
   if (splits_backward_) {
     log_work(inputs);
     run_or_defer([weights] { log_work(weights); });
     return;
   }
-  inputs.amount += weights.amount;
-  inputs.in_8_bits += weights.in_8_bits;
+  add(weights);
   log_work(inputs);
 }
 

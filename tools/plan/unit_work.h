@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
+#include <functional>
 
 #include "autograd/unit.h"
 #include "models/language_model.h"
+#include "runtime/stream_log.h"
 #include "sharding/plan/plan.h"
 
 namespace tessera {
@@ -44,10 +45,11 @@ class UnitWork final : public UnitHooks {
   void after_backward(Unit& unit) override { next_.after_backward(unit); }
 
  private:
-  /// This rank's operations of a block's products in a forward pass, but those that log themselves. With a filter,
-  /// those with the weights for which it is true.
-  using Filter = bool (Parameter::*)() const;
-  double products(const Unit& unit, std::initializer_list<Filter> filters = {}) const;
+  /// This rank's operations of a product with each of a block's weights, or with those for which `includes` is true.
+  /// Products that log themselves are left out.
+  double products(const Unit& unit, const std::function<bool(const Parameter&)>& includes) const;
+  /// A block's forward pass.
+  Work forward(const Unit& unit) const;
 
   LanguageModel& model_;
   UnitHooks& next_;
