@@ -12,7 +12,7 @@ namespace tessera {
 
 /// The channels of the tiles of tessera's kernels for tensor cores, in bf16 and f16. A head of fewer
 /// channels takes the next tile, with zeros in its other channels.
-inline constexpr std::array<std::int64_t, 4> kTensorCoreTiles = {64, 80, 96, 128};
+inline constexpr std::array<std::int64_t, 5> kTensorCoreTiles = {64, 80, 96, 128, 256};
 
 /// The sizes of heads for which they are: multiples of 8, since rows begin at multiples of 16 bytes. The
 /// tile of a smaller head would have more zeros than channels. On a GPU other sizes run as plain multiply-adds

@@ -87,9 +87,9 @@ TEST_CASE("16-bit attention of heads of 128 errs at most twice as much as the pl
 }
 
 TEST_CASE(
-    "16-bit attention of heads of 80 and 96 errs at most twice as much as the plain formula") {
+    "16-bit attention of heads of 80, 96 and 256 errs at most twice as much as the plain formula") {
   const test::Rank rank;
-  for (const std::int64_t head_size : {80, 96}) {
+  for (const std::int64_t head_size : {80, 96, 256}) {
     for (const Sizes& sizes :
          {Sizes{1, 33, 33, 2, 1, head_size}, Sizes{1, 130, 130, 1, 1, head_size},
           Sizes{2, 3, 140, 2, 1, head_size}}) {
@@ -98,10 +98,10 @@ TEST_CASE(
   }
 }
 
-// In a tile of 64, 80, 96 or 128 channels, of which the last are zeros.
+// In a tile of 64, 80, 96, 128 or 256 channels, of which the last are zeros.
 TEST_CASE("16-bit attention of padded heads errs at most twice as much as the plain formula") {
   const test::Rank rank;
-  for (const std::int64_t head_size : {40, 72, 88, 112}) {
+  for (const std::int64_t head_size : {40, 72, 88, 112, 136, 192}) {
     check_errors(Problem({1, 130, 130, 2, 1, head_size}, DType::bf16));
     check_errors(Problem({2, 3, 40, 2, 1, head_size}, DType::f16));
   }
@@ -111,7 +111,7 @@ TEST_CASE("16-bit attention of padded heads errs at most twice as much as the pl
 // its own for every query.
 TEST_CASE("16-bit attention with first keys errs at most twice as much as the plain formula") {
   const test::Rank rank;
-  for (const std::int64_t head_size : {64, 72, 80, 96, 128}) {
+  for (const std::int64_t head_size : {64, 72, 80, 96, 128, 256}) {
     Problem documents({1, 145, 145, 2, 1, head_size}, DType::bf16);
     std::vector<std::int32_t> first(145, 0);
     std::fill(first.begin() + 37, first.end(), 37);

@@ -168,7 +168,7 @@ TEST_CASE("packed documents give the bits of each document alone") {
     }
   }
   for (const DType dtype : test::kFloating) {
-    for (const std::int64_t head_size : {20, 64, 80, 96, 128}) {
+    for (const std::int64_t head_size : {20, 64, 80, 96, 128, 256}) {
       if (dtype == DType::f16 && head_size != 64) continue;  // the same kernels as bf16
       CAPTURE(name_of(dtype), head_size);
       const Sizes sizes{2, 150, 150, 2, 1, head_size};

@@ -84,7 +84,7 @@ TEST_CASE("attention rotates the gradients of queries and keys back by their pos
       const Problem few({2, 5, 5, 2, 1, 6}, dtype);
       check_gradients(few, rotary_for(few, pairs, {.first = 7}));
     }
-    for (const std::int64_t head_size : {64, 72, 80, 96, 112, 128}) {
+    for (const std::int64_t head_size : {64, 72, 80, 96, 112, 128, 192, 256}) {
       const Problem problem({1, 70, 70, 2, 1, head_size}, DType::bf16);
       check_gradients(problem, rotary_for(problem, pairs, {.first = 7}));
     }
@@ -99,7 +99,7 @@ TEST_CASE("attention of packed documents rotates gradients back by positions in 
   std::fill(first.begin() + 37, first.end(), 37);
   std::fill(first.begin() + 38, first.end(), 38);
   for (std::int32_t t = 0; t < 145; ++t) positions[t] = t - first[t];
-  for (const std::int64_t head_size : {64, 128}) {
+  for (const std::int64_t head_size : {64, 128, 256}) {
     Problem problem({1, 145, 145, 2, 1, head_size}, DType::bf16);
     problem.first_key = Tensor::from(first, {1, 145});
     check_gradients(problem, rotary_for(problem, RopePairs::half_split,
@@ -127,7 +127,7 @@ TEST_CASE("attention in f32 gives the bits of a rotation after it, packed or apa
 }
 
 TEST_CASE("attention with a rotation gives the same bits under every schedule") {
-  for (const std::int64_t head_size : {64, 128}) {
+  for (const std::int64_t head_size : {64, 128, 256}) {
     test::require_equal_under_every_schedule([&] {
       const Problem problem({1, 140, 140, 2, 1, head_size}, DType::bf16);
       problem.forward();

@@ -38,7 +38,7 @@ TEST_CASE("tensor cores read attention's tiles without bank conflicts") {
   for (const int capability : {80, 86}) {
     const Capability gpu(capability);
     const test::Rank rank;
-    for (const std::int64_t head_size : {64, 72, 80, 96, 128}) {
+    for (const std::int64_t head_size : {64, 72, 80, 96, 128, 192, 256}) {
       const test::AttentionProblem problem({1, 70, 70, 1, 1, head_size}, DType::bf16);
       emulation::reset_statistics();
       problem.run();
@@ -94,11 +94,26 @@ TEST_CASE("attention of heads of 128 gives the same bits on GPUs with 99 and 163
   }
 }
 
-TEST_CASE("a GPU with 99 KiB has no room for heads above 128 channels, and says so") {
+// The tile has 32 queries where two blocks of 103 KB fit a multiprocessor, and 16 elsewhere.
+TEST_CASE("attention of heads of 256 gives the same bits on GPUs with 99, 163 and 227 KiB") {
+  std::vector<std::int32_t> documents(75, 0);
+  std::fill(documents.begin() + 41, documents.end(), 41);
+  for (const std::vector<std::int32_t>& first_key : {std::vector<std::int32_t>(), documents}) {
+    const Sizes sizes{1, 75, 75, 2, 1, 256};
+    const auto expected = results_on(90, sizes, DType::bf16, first_key);
+    for (const int capability : {80, 89, 120}) {
+      INFO("sm_" << capability);
+      REQUIRE((results_on(capability, sizes, DType::bf16, first_key) == expected));
+    }
+  }
+}
+
+TEST_CASE("a GPU with 99 KiB has no room for heads above 128 channels in f32, and says so") {
   const Sizes sizes{1, 3, 3, 1, 1, 136};
-  REQUIRE_NOTHROW(results_on(80, sizes, DType::bf16));
+  REQUIRE_NOTHROW(results_on(80, sizes, DType::f32));
   for (const int capability : {89, 120}) {
-    REQUIRE_THROWS_WITH(results_on(capability, sizes, DType::bf16),
+    REQUIRE_NOTHROW(results_on(capability, sizes, DType::bf16));
+    REQUIRE_THROWS_WITH(results_on(capability, sizes, DType::f32),
                         Contains("attention_forward: heads of 136 channels take") &&
                             Contains("this GPU has 101376; use smaller heads"));
   }
@@ -131,12 +146,12 @@ TEST_CASE("a GPU of architecture 9.0 takes heads of 64 and 128 with Hopper's ker
       {"backward_hopper", 1}};
   const std::map<std::string, std::uint64_t> mma = {
       {"forward_mma", 1}, {"key_value_gradient_mma", 1}, {"query_gradient_mma", 1}};
-  for (const std::int64_t head_size : {40, 64, 72, 80, 96, 112, 128}) {
+  for (const std::int64_t head_size : {40, 64, 72, 80, 96, 112, 128, 136, 192, 256}) {
     CAPTURE(head_size);
-    REQUIRE(uses(90, head_size) == (head_size % 64 == 0 ? hopper : mma));
+    REQUIRE(uses(90, head_size) == (head_size == 64 || head_size == 128 ? hopper : mma));
     REQUIRE(uses(80, head_size) == mma);
   }
-  for (const std::int64_t head_size : {32, 68, 136}) REQUIRE(uses(90, head_size).empty());
+  for (const std::int64_t head_size : {32, 68, 132}) REQUIRE(uses(90, head_size).empty());
 }
 
 // Unaligned rows, and keys that one block of the other kernels takes, are not split.

@@ -1,8 +1,8 @@
 // Attention's forward pass on tensor cores (mma.sync, sm_80 and later).
 //
-// For bf16 and f16 and tiles of 64, 80, 96 or 128 channels: FlashAttention-2 (Dao 2023, algorithm 1). A block
-// of 4 warps owns 128 queries of one head, 32 per warp, and visits the keys in tiles of 64 (48 with
-// larger heads). The next tile is loaded while one is computed with (cp.async). Scores, weights and
+// For bf16 and f16 and tiles of 64, 80, 96, 128 or 256 channels: FlashAttention-2 (Dao 2023, algorithm 1). A
+// block of 4 warps owns 128 queries of one head, 32 per warp, and visits the keys in tiles of 64 (48 with
+// larger heads). With 256 channels it owns 64, and a tile has 32 keys. The next tile is loaded while one is computed with (cp.async). Scores, weights and
 // outputs stay in registers. Only the tiles on the diagonal are masked.
 //
 //                    keys: 64   64   64   64   64            a warp's part of a tile
@@ -21,22 +21,29 @@ namespace tessera::cuda::attention {
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
-constexpr int kM = 2;  // 16-row pieces of a warp
-constexpr int kQueries = kWarps * kM * 16;
-/// Keys of a tile: as many as the registers have room for next to a warp's outputs. Two blocks then
-/// fit the shared memory of a multiprocessor of sm_80 or sm_90.
+/// 16-row pieces of a warp: its outputs take 128 registers at most.
 template <int kHeadSize>
-constexpr int kKeysAtOnce = kHeadSize == 64 ? 64 : 48;
+constexpr int kPieces = kHeadSize > 128 ? 1 : 2;
+template <int kHeadSize>
+constexpr int kQueriesOfBlock = kWarps* kPieces<kHeadSize> * 16;
+/// Keys of a tile: as many as the registers have room for next to a warp's outputs. Two blocks then
+/// fit the shared memory of a multiprocessor of sm_90, and of sm_80 but for 256 channels.
+template <int kHeadSize>
+constexpr int kKeysAtOnce = kHeadSize == 64   ? 64
+                            : kHeadSize > 128 ? 32
+                                              : 48;
 
 template <typename T, int kHeadSize>
 constexpr std::size_t shared_bytes() {
-  return sizeof(T) * kRowStride<kHeadSize> * (kQueries + 4 * kKeysAtOnce<kHeadSize>);
+  return sizeof(T) * kRowStride<kHeadSize> *
+         (kQueriesOfBlock<kHeadSize> + 4 * kKeysAtOnce<kHeadSize>);
 }
 
 /// kCut: there is a first_key, which may cut the block's rows into pieces.
 template <typename T, int kHeadSize, bool kCut>
 __global__ void __launch_bounds__(kThreads)
     forward_mma_kernel(ForwardArguments<T> x, Schedule schedule) {
+  constexpr int kM = kPieces<kHeadSize>, kQueries = kQueriesOfBlock<kHeadSize>;
   constexpr int kKeys = kKeysAtOnce<kHeadSize>;
   using QueryTile = SharedTile<T, kQueries, kHeadSize>;
   using KeyTiles = DoubleBuffer<SharedTile<T, kKeys, kHeadSize>, T>;
@@ -100,7 +107,7 @@ template <typename T, int kHeadSize, bool kCut>
 void launch(const ForwardCall& call) {
   const ForwardArguments<T> arguments(call);
   const Extents& n = arguments.extents;
-  const Schedule schedule(n.queries, kQueries, call.q.batch * call.q.heads,
+  const Schedule schedule(n.queries, kQueriesOfBlock<kHeadSize>, call.q.batch * call.q.heads,
                           std::int64_t{2 * sizeof(T)} * n.keys * n.head_size / n.group());
   gpu::launch(forward_mma_kernel<T, kHeadSize, kCut>, schedule.blocks(), dim3(kThreads),
               shared_bytes<T, kHeadSize>(), gpu::stream(), arguments, schedule);

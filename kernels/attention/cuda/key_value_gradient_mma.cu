@@ -1,4 +1,4 @@
-// dK and dV on tensor cores (mma.sync), for bf16 and f16 and tiles of 64, 80, 96 or 128 channels.
+// dK and dV on tensor cores (mma.sync), for bf16 and f16 and tiles of 64, 80, 96, 128 or 256 channels.
 //
 // The form of the kernel is in backward_mma.h: a block owns keys and visits queries.
 //
@@ -19,11 +19,15 @@ namespace {
 
 /// Two pairs of warps, so that a multiprocessor has room for two blocks: one computes while the other
 /// waits at a barrier. With 64 queries at a time and heads of 128, a block needs 113 KiB of shared
-/// memory; with 32, which is slower, 72.5 KiB. Every output is the same sum of products in the same
-/// order, so both sizes give the same bits.
-template <int kQueries>
-using KeyValueGradient = BlockSize<2, kQueries, 2, 2>;
-constexpr int kManyQueries = 64, kFewQueries = 32;
+/// memory; with 32, which is slower, 72.5 KiB. Heads of 256 have half as many keys and queries, and the same
+/// bytes but for P. Every output is the same sum of products in the same order, so both sizes give the same
+/// bits.
+template <int kHeadSize, int kQueries>
+using KeyValueGradient = BlockSize<kPiecesOfWarp<kHeadSize>, kQueries, 2, 2>;
+template <int kHeadSize>
+constexpr int kManyQueries = kHeadSize > 128 ? 32 : 64;
+template <int kHeadSize>
+constexpr int kFewQueries = kManyQueries<kHeadSize> / 2;
 
 /// P on its way from a pair's first warp to the second. A lane reads the values of the same lane.
 template <int kM, int kN>
@@ -135,9 +139,9 @@ __device__ void add_to_key_gradient(Fragment<kM, kHeadSize>& dk, Fragment<kM, kQ
 
 /// kCut: there is a first_key, which may cut the block's keys into pieces.
 template <typename T, int kHeadSize, int kQueries, bool kCut>
-__global__ void __launch_bounds__(KeyValueGradient<kQueries>::kThreads)
+__global__ void __launch_bounds__(KeyValueGradient<kHeadSize, kQueries>::kThreads)
     key_value_gradient_mma_kernel(BackwardArguments<T> x, Schedule schedule) {
-  using Size = KeyValueGradient<kQueries>;
+  using Size = KeyValueGradient<kHeadSize, kQueries>;
   constexpr int kM = Size::kM, kThreads = Size::kThreads;
   const int warp = static_cast<int>(threadIdx.x / 32), team = warp % Size::kTeams;
   const bool makes_dv = warp < Size::kTeams;  // otherwise dK
@@ -215,7 +219,7 @@ __global__ void __launch_bounds__(KeyValueGradient<kQueries>::kThreads)
 
 template <typename T, int kHeadSize, int kQueries, bool kCut>
 void launch(const BackwardCall& call, const BackwardArguments<T>& arguments) {
-  using Size = KeyValueGradient<kQueries>;
+  using Size = KeyValueGradient<kHeadSize, kQueries>;
   constexpr std::size_t kBytes = KeyValueMemory<T, kHeadSize, Size, kCut>::kBytes;
   check_shared_memory("attention_backward", kHeadSize, kBytes);
   const Extents& n = arguments.extents;
@@ -230,11 +234,12 @@ void launch(const BackwardCall& call, const Tensor& workspace) {
   const BackwardArguments<T> arguments(call, workspace);
   // As many queries as leave room for two blocks. A block's limit is the multiprocessor's memory less
   // the 1 KiB that every block takes for itself.
-  using LargeMemory = KeyValueMemory<T, kHeadSize, KeyValueGradient<kManyQueries>, kCut>;
+  using LargeMemory =
+      KeyValueMemory<T, kHeadSize, KeyValueGradient<kHeadSize, kManyQueries<kHeadSize>>, kCut>;
   if (2 * LargeMemory::kBytes + 1024 <= gpu::shared_memory_limit()) {
-    launch<T, kHeadSize, kManyQueries, kCut>(call, arguments);
+    launch<T, kHeadSize, kManyQueries<kHeadSize>, kCut>(call, arguments);
   } else {
-    launch<T, kHeadSize, kFewQueries, kCut>(call, arguments);
+    launch<T, kHeadSize, kFewQueries<kHeadSize>, kCut>(call, arguments);
   }
 }
 

@@ -1,4 +1,4 @@
-// dQ on tensor cores (mma.sync), for bf16 and f16 and tiles of 64, 80, 96 or 128 channels.
+// dQ on tensor cores (mma.sync), for bf16 and f16 and tiles of 64, 80, 96, 128 or 256 channels.
 //
 // The form of the kernel is in backward_mma.h: a block owns queries and visits keys.
 #include "kernels/attention/cuda/backward_mma.h"
@@ -11,7 +11,9 @@ namespace tessera::cuda::attention {
 namespace {
 
 template <int kHeadSize>
-using QueryGradient = BlockSize<2, kHeadSize == 64 ? 64 : 32, 4, 1>;
+constexpr int kKeysAtOnce = kHeadSize == 64 ? 64 : (kHeadSize > 128 ? 16 : 32);
+template <int kHeadSize>
+using QueryGradient = BlockSize<kPiecesOfWarp<kHeadSize>, kKeysAtOnce<kHeadSize>, 4, 1>;
 
 /// kCut: there is a first_key, which may cut the block's queries into pieces.
 template <typename T, int kHeadSize, bool kCut>

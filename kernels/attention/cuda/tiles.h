@@ -1,8 +1,8 @@
 // Tiles of 16-bit rows in shared memory: how they are loaded and how tensor cores read them.
 //
 // A tile is a row of kHeadSize elements per token, cut into chunks of 16 bytes. ldmatrix reads the
-// same chunk of eight rows at a time. Rows lie 128 or 256 bytes apart (heads of 80 and 96 leave the
-// rest of 256 bytes empty), so without a swizzle these eight chunks share four of the 32 banks. With
+// same chunk of eight rows at a time. Rows lie 128, 256 or 512 bytes apart (heads of 80 and 96 leave
+// the rest of 256 bytes empty), so without a swizzle these eight chunks share four of the 32 banks. With
 // it, chunk c of row r lies at c ^ (r % 8), and the eight chunks cover all banks:
 //
 //              place 0   1   2   3   4   5   6   7
@@ -139,7 +139,8 @@ void visit_tensor_core_heads(const Heads& q, F f) {
     if (q.head_size <= 64) return f(HeadSize<64>{}, element);
     if (q.head_size <= 80) return f(HeadSize<80>{}, element);
     if (q.head_size <= 96) return f(HeadSize<96>{}, element);
-    f(HeadSize<128>{}, element);
+    if (q.head_size <= 128) return f(HeadSize<128>{}, element);
+    f(HeadSize<256>{}, element);
   };
   q.tensor.dtype() == DType::bf16 ? with_head_size(bfloat16{}) : with_head_size(float16{});
 }
