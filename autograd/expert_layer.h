@@ -14,8 +14,8 @@
 namespace tessera {
 
 /// A stack of layers, with the channels that this rank has of their cut, and their adapters. Rows [P, C] are by
-/// group, and `offsets` are the groups' (ExpertRows). Rows that come from fp8_values() are expanded to bf16, and with
-/// them the weight; adapters multiply the expanded rows, too.
+/// group, and `offsets` are the groups' (ExpertRows). Rows may come from fp8_values(). Adapters multiply them expanded
+/// to bf16.
 struct ExpertLayer {
   Parameter weight;
   WeightLayout layout;
@@ -38,7 +38,7 @@ struct ExpertLayer {
 
  private:
   struct Factors {
-    Tensor rows, weight;
+    Factor rows, weight;
   };
   Factors factors(Fp8Role role, const Tensor& rows) const;
 };
