@@ -1,6 +1,7 @@
 #include "kernels/grouped_matmul/factor.h"
 
 #include "kernels/observer.h"
+#include "kernels/swiglu/op.h"
 #include "runtime/backends.h"
 
 namespace tessera {
@@ -29,6 +30,9 @@ void grouped_matmul(Out c, const Factor& a, const Factor& b, const Tensor& offse
 void grouped_matmul_swiglu(Out y, Out c, const Factor& a, const Factor& b, const Tensor& offsets,
                            Transpose transpose_b) {
   if (multiply_fp8(y, c, a, b, offsets, transpose_b)) return;
+  if (multiply_fp8({}, c, a, b, offsets, transpose_b)) {
+    return swiglu_forward(y, first_half(c), second_half(c));
+  }
   grouped_matmul_swiglu(y, c, expanded(a), expanded(b), offsets, transpose_b);
 }
 
