@@ -14,8 +14,8 @@
 namespace tessera {
 
 /// A stack of layers, with the channels that this rank has of their cut, and their adapters. Rows [P, C] are by
-/// group, and `offsets` are the groups' (ExpertRows). Rows may come from fp8_values(). Adapters multiply them expanded
-/// to bf16.
+/// group, and `offsets` are the groups' (ExpertRows). Rows may come from fp8_values(). Adapters multiply them
+/// expanded to bf16.
 struct ExpertLayer {
   Parameter weight;
   WeightLayout layout;

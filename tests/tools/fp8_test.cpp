@@ -189,8 +189,8 @@ TEST_CASE("fp8: experts have one set of bits, however many ranks share them out"
       config.model.experts = 8;
       one.set(config);
       const Trained expected = trained(variant_of(config, "ddp"), 4);
-      // 16 steps of 3 magnitudes for each weight of 2 layers: q, k, v, o, and two of experts. Llama 4's first layer has
-      // a shared expert besides, and the second a feed-forward network.
+      // 16 steps of 3 magnitudes for each weight of 2 layers: q, k, v, o, and two of experts. Llama 4's first layer
+      // has gate, up and down in place of experts, and its second a shared expert besides.
       const std::size_t weights = std::string(preset) == "qwen3-moe-mini" ? 12 : 16;
       CHECK(expected.history.size() == 16 * 3 * weights);
       for (const char* strategy : {"ddp", "zero3", "fsdp"}) {

@@ -55,7 +55,7 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   const auto seed = static_cast<std::uint64_t>(config.train.seed);
   if (config.runtime.compute_dtype.fp8) {
     fp8_.emplace(adaptable_weights(*model_), Fp8Options{.gradients = config.runtime.fp8_gradients,
-                                                  .history = config.runtime.fp8_history});
+                                                        .history = config.runtime.fp8_history});
   }
   strategy_ = make_strategy(model_->units(), run_.sharding, seed, &world);
   if (fp8_) strategy_->at_every_write([this] { fp8_->forget_largest(); });
