@@ -2,9 +2,10 @@
 
 #include "autograd/activations.h"
 #include "autograd/adapter.h"
+#include "autograd/fp8.h"
 #include "autograd/operations/divided.h"
 #include "kernels/add/op.h"
-#include "kernels/grouped_matmul/op.h"
+#include "kernels/grouped_matmul/factor.h"
 #include "kernels/scale/op.h"
 #include "kernels/swiglu/op.h"
 #include "runtime/stream_log.h"
@@ -52,17 +53,20 @@ void add_product(const Tensor& y, const Parameter& factor, const Tensor& x, cons
 }
 
 /// y += scaling (x A^T) B^T.
-void add_forward(const Tensor& y, const Adapter* adapter, const Tensor& x, const Tensor& offsets) {
+void add_forward(const Tensor& y, const Adapter* adapter, const Factor& rows,
+                 const Tensor& offsets) {
   if (adapter == nullptr) return;
+  const Tensor x = expanded(rows);
   const Tensor u =
       scaled_product(adapter->a, adapter->scaling, x, offsets, Transpose::yes, Work::Kind::forward);
   add_product(y, adapter->b, u, offsets, Transpose::yes, Work::Kind::forward);
 }
 
 /// dx += scaling (dy B) A.
-void add_backward(const Tensor& dx, const Adapter* adapter, const Tensor& dy,
+void add_backward(const Tensor& dx, const Adapter* adapter, const Factor& rows,
                   const Tensor& offsets) {
   if (adapter == nullptr) return;
+  const Tensor dy = expanded(rows);
   const Tensor du = scaled_product(adapter->b, adapter->scaling, dy, offsets, Transpose::no,
                                    Work::Kind::backward);
   add_product(dx, adapter->a, du, offsets, Transpose::no, Work::Kind::backward);
@@ -84,53 +88,58 @@ bool ExpertLayer::trains() const {
          (adapter != nullptr && (adapter->a.trainable() || adapter->b.trainable()));
 }
 
-Tensor ExpertLayer::data_for(const Tensor& rows) const {
-  return JoinedParameters(weight).data_for(rows.dtype());
+ExpertLayer::Factors ExpertLayer::factors(Fp8Role role, const Tensor& rows) const {
+  return {factor_of(weight, role, rows), weight_factor(weight, product_dtype(rows))};
 }
 
-Tensor ExpertLayer::operator()(const Tensor& x, const Tensor& offsets) const {
-  const Tensor y = activation({x.size(0), outputs()}, x.dtype());
-  log_product(Work::Kind::forward, x, inputs(), outputs(), 1);
-  grouped_matmul(y, x, data_for(x), offsets, forward(layout));
+Tensor ExpertLayer::operator()(const Tensor& rows, const Tensor& offsets) const {
+  const auto [x, w] = factors(Fp8Role::input, rows);
+  const Tensor y = activation({rows.size(0), outputs()}, product_dtype(rows));
+  log_product(Work::Kind::forward, rows, inputs(), outputs(), 1);
+  grouped_matmul(y, x, w, offsets, forward(layout));
   add_forward(y, weight.adapter().get(), x, offsets);
   return y;
 }
 
-std::pair<Tensor, Tensor> ExpertLayer::gated(const Tensor& x, const Tensor& offsets) const {
-  const Tensor h = activation({x.size(0), outputs() / 2}, x.dtype());
+std::pair<Tensor, Tensor> ExpertLayer::gated(const Tensor& rows, const Tensor& offsets) const {
+  const Tensor h = activation({rows.size(0), outputs() / 2}, product_dtype(rows));
   if (weight.adapter() != nullptr) {
-    const Tensor y = (*this)(x, offsets);
+    const Tensor y = (*this)(rows, offsets);
     swiglu_forward(h, first_half(y), second_half(y));
     return {y, h};
   }
-  const Tensor y = activation({x.size(0), outputs()}, x.dtype());
-  log_product(Work::Kind::forward, x, inputs(), outputs(), 1);
-  grouped_matmul_swiglu(h, y, x, data_for(x), offsets, forward(layout));
+  const auto [x, w] = factors(Fp8Role::input, rows);
+  const Tensor y = activation({rows.size(0), outputs()}, product_dtype(rows));
+  log_product(Work::Kind::forward, rows, inputs(), outputs(), 1);
+  grouped_matmul_swiglu(h, y, x, w, offsets, forward(layout));
   return {y, h};
 }
 
-Tensor ExpertLayer::input_gradient(const Tensor& dy, const Tensor& offsets) const {
-  const Tensor dx = activation({dy.size(0), inputs()}, dy.dtype());
-  log_product(Work::Kind::backward, dy, inputs(), outputs(), 1);
-  grouped_matmul(dx, dy, data_for(dy), offsets, backward(layout));
+Tensor ExpertLayer::input_gradient(const Tensor& rows, const Tensor& offsets) const {
+  const auto [dy, w] = factors(Fp8Role::gradient, rows);
+  const Tensor dx = activation({rows.size(0), inputs()}, product_dtype(rows));
+  log_product(Work::Kind::backward, rows, inputs(), outputs(), 1);
+  grouped_matmul(dx, dy, w, offsets, backward(layout));
   add_backward(dx, weight.adapter().get(), dy, offsets);
   return dx;
 }
 
-Tensor ExpertLayer::part(const Tensor& x, const Tensor& offsets, std::int64_t i) const {
-  const Tensor y = activation({x.size(0), outputs()}, statistics_dtype(x.dtype()));
-  log_product(Work::Kind::forward, x, inputs(), outputs(), parts());
-  grouped_matmul_part(y, x, data_for(x), offsets, forward(layout),
+Tensor ExpertLayer::part(const Tensor& rows, const Tensor& offsets, std::int64_t i) const {
+  const auto [x, w] = factors(Fp8Role::input, rows);
+  const Tensor y = activation({rows.size(0), outputs()}, statistics_dtype(rows.dtype()));
+  log_product(Work::Kind::forward, rows, inputs(), outputs(), parts());
+  grouped_matmul_part(y, expanded(x), expanded(w), offsets, forward(layout),
                       depths_of_part(inputs(), 1, i, parts()));
   if (i == 0) add_forward(y, weight.adapter().get(), x, offsets);
   return y;
 }
 
-Tensor ExpertLayer::input_gradient_part(const Tensor& dy, const Tensor& offsets,
+Tensor ExpertLayer::input_gradient_part(const Tensor& rows, const Tensor& offsets,
                                         std::int64_t i) const {
-  const Tensor dx = activation({dy.size(0), inputs()}, statistics_dtype(dy.dtype()));
-  log_product(Work::Kind::backward, dy, inputs(), outputs(), parts());
-  grouped_matmul_part(dx, dy, data_for(dy), offsets, backward(layout),
+  const auto [dy, w] = factors(Fp8Role::gradient, rows);
+  const Tensor dx = activation({rows.size(0), inputs()}, statistics_dtype(rows.dtype()));
+  log_product(Work::Kind::backward, rows, inputs(), outputs(), parts());
+  grouped_matmul_part(dx, expanded(dy), expanded(w), offsets, backward(layout),
                       depths_of_part(outputs(), weight.cut().groups, i, parts()));
   if (i == 0) add_backward(dx, weight.adapter().get(), dy, offsets);
   return dx;
@@ -159,7 +168,9 @@ ExpertLayerGradient::ExpertLayerGradient(ExpertLayer layer, std::int64_t pieces)
   of_b_ = sums_for(adapter->b, pieces);
 }
 
-void ExpertLayerGradient::add(const Tensor& x, const Tensor& dy, const ExpertRows& at) {
+void ExpertLayerGradient::add(const Tensor& inputs, const Tensor& gradients, const ExpertRows& at) {
+  const Tensor x = expanded(factor_of(layer_.weight, Fp8Role::input, inputs));
+  const Tensor dy = expanded(factor_of(layer_.weight, Fp8Role::gradient, gradients));
   const bool out_in = layer_.layout == WeightLayout::out_in;
   if (!of_weight_.empty()) add_products(of_weight_, out_in ? dy : x, out_in ? x : dy, at);
   if (of_a_.empty() && of_b_.empty()) return;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "autograd/expert_rows.h"
+#include "autograd/fp8.h"
 #include "autograd/leaf_sum.h"
 #include "autograd/operations.h"
 #include "autograd/operations/travelling_rows.h"
@@ -13,7 +14,8 @@
 namespace tessera {
 
 /// A stack of layers, with the channels that this rank has of their cut, and their adapters. Rows [P, C] are by
-/// group, and `offsets` are the groups' (ExpertRows).
+/// group, and `offsets` are the groups' (ExpertRows). Rows may come from fp8_values(). Adapters multiply them
+/// expanded to bf16.
 struct ExpertLayer {
   Parameter weight;
   WeightLayout layout;
@@ -23,20 +25,22 @@ struct ExpertLayer {
   /// Whether the weight or its adapter is trained.
   bool trains() const;
 
-  Tensor operator()(const Tensor& x, const Tensor& offsets) const;
+  Tensor operator()(const Tensor& rows, const Tensor& offsets) const;
   /// The layer's result y [P, 2F], gate and up, and swiglu(y) [P, F].
-  std::pair<Tensor, Tensor> gated(const Tensor& x, const Tensor& offsets) const;
-  Tensor input_gradient(const Tensor& dy, const Tensor& offsets) const;
+  std::pair<Tensor, Tensor> gated(const Tensor& rows, const Tensor& offsets) const;
+  Tensor input_gradient(const Tensor& rows, const Tensor& offsets) const;
 
   // Where ranks divide the sum, a part of it in f32 (f64). The first part has all of an adapter's.
   const SharedAxis& axis() const { return weight.tensor_axis(); }
   std::int64_t parts() const { return axis()->own_parts(); }
-  Tensor part(const Tensor& x, const Tensor& offsets, std::int64_t i) const;
-  Tensor input_gradient_part(const Tensor& dy, const Tensor& offsets, std::int64_t i) const;
+  Tensor part(const Tensor& rows, const Tensor& offsets, std::int64_t i) const;
+  Tensor input_gradient_part(const Tensor& rows, const Tensor& offsets, std::int64_t i) const;
 
  private:
-  /// The weight for a product with these rows.
-  Tensor data_for(const Tensor& rows) const;
+  struct Factors {
+    Factor rows, weight;
+  };
+  Factors factors(Fp8Role role, const Tensor& rows) const;
 };
 
 /// The gradients of a layer's weight or its adapter, from the pieces of this rank's tokens. There may be one for
@@ -46,7 +50,7 @@ class ExpertLayerGradient {
   ExpertLayerGradient(ExpertLayer layer, std::int64_t pieces);
 
   /// Adds that of one piece's rows.
-  void add(const Tensor& x, const Tensor& dy, const ExpertRows& at);
+  void add(const Tensor& inputs, const Tensor& gradients, const ExpertRows& at);
 
  private:
   /// Sums for each source; none if nothing is trained.

@@ -8,6 +8,7 @@
 #include "autograd/expert_layer.h"
 #include "autograd/expert_parts.h"
 #include "autograd/expert_rows.h"
+#include "autograd/fp8.h"
 #include "autograd/leaf_sum.h"
 #include "autograd/operations/divided.h"
 #include "autograd/token_pieces.h"
@@ -40,6 +41,11 @@ struct Call {
   /// The rows that gate_up multiplies, on their way to the experts.
   Journey send(const Tensor& rows) const {
     return at.tokens_to_experts(rows, weighs(WeighedInput::gate_up) ? weights : Tensor());
+  }
+
+  /// The same at the experts.
+  Tensor inputs(Journey journey) const {
+    return fp8_values(gate_up.weight, Fp8Role::input, at.at_experts(std::move(journey)));
   }
 
   /// Where the experts need them.
@@ -94,6 +100,7 @@ class Backward {
   void compute(bool wants_dx, bool wants_dweights, LayerGradients& sums) {
     through_down(sums.down);
     if (!wants_dx && !wants_dweights && !call_.gate_up.trains()) return;
+    gate_up_ = fp8_values(call_.gate_up.weight, Fp8Role::gradient, gate_up_);
     const bool weighed = call_.weighs(WeighedInput::gate_up);
     const bool sends = wants_dx || (weighed && wants_dweights);
     // Rows travel while the weight's gradient is computed.
@@ -128,7 +135,8 @@ class Backward {
  private:
   /// Adds to down's gradient. gate_up_ becomes its own gradient.
   void through_down(ExpertLayerGradient& sum) {
-    const Tensor dy = call_.at.at_experts(std::exchange(dy_, {}));
+    const Tensor dy = fp8_values(call_.down.weight, Fp8Role::gradient,
+                                 call_.at.at_experts(std::exchange(dy_, {})));
     // The gradient of down's rows, and then these rows once more.
     const Tensor h = call_.down.input_gradient(dy, call_.at.offsets());
     const bool weighed = call_.weighs(WeighedInput::down);
@@ -138,13 +146,14 @@ class Backward {
                             call_.weights_there);
     if (weighed && call_.divides()) dweights = sum_of_parts(dweights);
     if (weighed) dweights_ = call_.at.to_tokens(dweights);
-    if (call_.down.trains()) sum.add(h, dy, call_.at);
+    if (!call_.down.trains()) return;
+    sum.add(fp8_values(call_.down.weight, Fp8Role::input, h), dy, call_.at);
   }
 
   /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result.
   void add_gate_up(ExpertLayerGradient& sum) {
     if (!call_.gate_up.trains()) return;
-    const Tensor x = received_.defined() ? received_ : call_.at.at_experts(call_.send(rows_));
+    const Tensor x = received_.defined() ? received_ : call_.inputs(call_.send(rows_));
     received_ = {};
     sum.add(x, gate_up_, call_.at);
   }
@@ -201,9 +210,10 @@ class Forward {
 
   void compute() {
     call_.weights_arrived(std::exchange(weights_, {}));
-    at_experts_ = call_.at.at_experts(std::exchange(way_, {}));
+    at_experts_ = call_.inputs(std::exchange(way_, {}));
     Tensor h;
     std::tie(gate_up_, h) = call_.gate_up.gated(at_experts_, call_.at.offsets());
+    h = fp8_values(call_.down.weight, Fp8Role::input, h);
     // Backward makes them again where they need not travel.
     if (!call_.at.travel() || !call_.gate_up.trains()) at_experts_ = {};
     if (call_.divides()) {

@@ -12,7 +12,8 @@
 // x, W and dy have a scale each, by their largest magnitudes in earlier steps, of all ranks and micro-batches. A
 // maximum is exact in any order. So a step has the same bits for every number of ranks and every strategy. A tensor
 // without earlier steps, or with zeros alone in them, has the scale of a guess.
-// Everything else stays in bf16: embeddings, the head, routers, experts, norms, attention and adapters.
+// Experts' weights are a tensor for a layer, and so are the rows that its experts multiply. Everything else stays in
+// bf16: embeddings, the head, routers, norms, attention and adapters.
 //
 // A weight is rounded by Parameter::round: where it is used, or, part by part, where a strategy gathers it. Both give
 // the same numbers, and either records the largest magnitude. So the state is made before the strategy, and scales

@@ -47,7 +47,8 @@ double scaling_factor(const AdapterOptions& options);
 
 /// "h.0.attn.c_attn" of "h.0.attn.c_attn.weight".
 std::string layer_name(const std::string& weight);
-/// The weights of a model that may have an adapter.
+/// The weights of the blocks' linear layers, experts included. They may have an adapter, and a run that computes in
+/// fp8 multiplies them in 8 bits (autograd/fp8.h).
 std::vector<Parameter> adaptable_weights(const LanguageModel& model);
 
 /// Gives adapters to the layers that options.targets names, freezes all other parameters, and packs the base if

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/hopper.h"
+#include "runtime/e4m3_pair.h"
 #include "runtime/half.h"
 
 namespace tessera::gpu {
@@ -17,6 +18,13 @@ namespace tessera::gpu {
 enum class LeftPanels { of_rows_of_a, of_columns_of_a };
 /// The panels of a right operand B: their rows are the columns of B (Q K^T), or its rows (P V).
 enum class Panels { of_columns_of_b, of_rows_of_b };
+
+/// Whether wgmma takes these elements. It takes 8-bit numbers only along the depth.
+template <typename T, Panels kPanels, LeftPanels kLeft>
+inline constexpr bool kMultiplies = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
+template <>
+inline constexpr bool kMultiplies<E4m3Pair, Panels::of_columns_of_b, LeftPanels::of_rows_of_a> =
+    true;
 
 #if defined(__CUDACC__)
 
@@ -79,6 +87,15 @@ struct Descriptor {
                "{" TESSERA_NAMES_##n "}, %" i ", %" j ", p, 1, 1, %" l ", %" m ";\n}" \
                : TESSERA_RESULTS_##n(c)                                               \
                : "l"(a.bits), "l"(b.bits), "r"(adds), "n"(kLeftTransposed), "n"(kTransposed))
+// 8-bit numbers have no transposition.
+#define TESSERA_WGMMA_PAIRS(n, i, j, k)                               \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" k                 \
+               ", 0;\n"                                               \
+               "wgmma.mma_async.sync.aligned.m64n" #n                 \
+               "k32.f32.e4m3.e4m3 "                                   \
+               "{" TESSERA_NAMES_##n "}, %" i ", %" j ", p, 1, 1;\n}" \
+               : TESSERA_RESULTS_##n(c)                               \
+               : "l"(a.bits), "l"(b.bits), "r"(adds))
 #define TESSERA_WGMMA_REGISTERS(n, type, registers, j, k, m)                           \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" k                                  \
                ", 0;\n"                                                                \
@@ -89,10 +106,10 @@ struct Descriptor {
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(adds),   \
                  "n"(kTransposed))
 
-/// c (64 x kN) = a (64 x 16) b (16 x kN), or with `add` c += a b, in f32; a and b of bfloat16 or
-/// float16. c[n][i] is the value of mma.sync's fragments: row 16 warp + lane / 4 + (i / 2) * 8,
-/// column 8 n + lane % 4 * 2 + i % 2. All threads of the warpgroup call this; c may be used after
-/// wait_products.
+/// c (64 x kN) = a (64 x 16) b (16 x kN), or with `add` c += a b, in f32; a and b of bfloat16,
+/// float16 or E4m3Pair, whose depth is 32 numbers. c[n][i] is the value of mma.sync's fragments: row
+/// 16 warp + lane / 4 + (i / 2) * 8, column 8 n + lane % 4 * 2 + i % 2. All threads of the warpgroup
+/// call this; c may be used after wait_products.
 template <typename T, Panels kPanels, int kN, LeftPanels kLeft = LeftPanels::of_rows_of_a>
 __device__ inline void multiply_tiles(float (&c)[kN / 8][4], const Descriptor& a,
                                       const Descriptor& b, bool add) {
@@ -100,10 +117,12 @@ __device__ inline void multiply_tiles(float (&c)[kN / 8][4], const Descriptor& a
   constexpr int kLeftTransposed = kLeft == LeftPanels::of_columns_of_a ? 1 : 0;
   constexpr int kTransposed = kPanels == Panels::of_rows_of_b ? 1 : 0;
   const int adds = add ? 1 : 0;
-  constexpr bool kBf16 = std::is_same_v<T, bfloat16>;
-  static_assert(kBf16 || std::is_same_v<T, float16>);
-  static_assert(kN == 64 || kN == 128 || kN == 256);
-  if constexpr (kN == 64 && kBf16) {
+  constexpr bool kBf16 = std::is_same_v<T, bfloat16>, kPairs = std::is_same_v<T, E4m3Pair>;
+  static_assert(kMultiplies<T, kPanels, kLeft>);
+  static_assert(kN == 128 || (!kPairs && (kN == 64 || kN == 256)));
+  if constexpr (kPairs) {
+    TESSERA_WGMMA_PAIRS(128, "64", "65", "66");
+  } else if constexpr (kN == 64 && kBf16) {
     TESSERA_WGMMA_TILES(64, "bf16", "32", "33", "34", "35", "36");
   } else if constexpr (kN == 64) {
     TESSERA_WGMMA_TILES(64, "f16", "32", "33", "34", "35", "36");
@@ -142,6 +161,7 @@ __device__ inline void multiply_registers(float (&c)[kN / 8][4], const unsigned 
 #endif
 }
 #undef TESSERA_WGMMA_REGISTERS
+#undef TESSERA_WGMMA_PAIRS
 #undef TESSERA_WGMMA_TILES
 #undef TESSERA_NAMES_256
 #undef TESSERA_NAMES_128
@@ -207,6 +227,7 @@ struct Descriptor {
 template <typename T, Panels kPanels, int kN, LeftPanels kLeft = LeftPanels::of_rows_of_a>
 void multiply_tiles(float (&c)[kN / 8][4], const Descriptor& a, const Descriptor& b, bool add,
                     const Site& site = Site::current()) {
+  static_assert(kMultiplies<T, kPanels, kLeft>);
   emulation::issue_product<T>({&c[0][0], nullptr, a.panel, b.panel, kN,
                                kLeft == LeftPanels::of_columns_of_a,
                                kPanels == Panels::of_rows_of_b, add, site});

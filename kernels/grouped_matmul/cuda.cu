@@ -1,12 +1,12 @@
 // Grouped products: a block computes a square tile of one expert's result.
 //
 // Three kernels. The tensor cores take 16-bit operands with rows aligned to 16 bytes: by Hopper's
-// instructions where the GPU has them (hopper/products.cu), otherwise by mma.sync. The general kernel
-// takes the others, f32 among them, in f32 without tensor cores. None splits a sum, and each runs
-// over the depth in order, so the bits are the same in every run.
+// instructions where the GPU has them (hopper/products.cu), otherwise by mma.sync. Hopper's take 8-bit
+// operands, too. The general kernel takes the others, f32 among them, in f32 without tensor cores. None
+// splits a sum, and each runs over the depth in order, so the bits are the same in every run.
+#include "kernels/grouped_matmul/factor.h"
 #include "kernels/grouped_matmul/groups.h"
 #include "kernels/grouped_matmul/hopper/launch.h"
-#include "kernels/grouped_matmul/op.h"
 #include "kernels/grouped_matmul/tensor_core_tile.h"
 
 namespace tessera::cuda {
@@ -158,6 +158,42 @@ bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const
     }
   });
   return launched;
+}
+
+bool fp8_grouped_matmul(Out y, Out c, const Factor& a, const Factor& b, const Tensor& offsets,
+                        Transpose transpose_b) {
+  const std::int64_t E = b.values.size(0), P = a.values.size(0), K = a.values.size(1);
+  const std::int64_t groups = offsets.numel() - 1, N = c.size(1);
+  const bool fits = b.values.shape() == Shape{E, N, K} && c.shape() == Shape{P, N} && E > 0 &&
+                    groups % E == 0 && (!y.defined() || y.shape() == Shape{P, N / 2});
+  const bool along_depth = transpose_b == Transpose::yes && K % 2 == 0 &&
+                           a.values.dtype() == DType::e4m3 && b.values.dtype() == DType::e4m3;
+  if (!fits || !along_depth || c.dtype() != DType::bf16 || c.numel() == 0) return false;
+  const auto pairs = [](const Factor& x) {
+    return reinterpret_cast<const E4m3Pair*>(x.values.raw());
+  };
+  const Problem<E4m3Pair, bfloat16> problem{.a = pairs(a),
+                                            .b = pairs(b),
+                                            .c = c.data<bfloat16>(),
+                                            .gated = y.defined() ? y.data<bfloat16>() : nullptr,
+                                            .inverse_a = a.inverse_scale.data<float>(),
+                                            .inverse_b = b.inverse_scale.data<float>(),
+                                            .offsets = offsets.data<std::int32_t>(),
+                                            .experts = static_cast<int>(groups),
+                                            .matrices = static_cast<int>(E),
+                                            .P = P,
+                                            .M = 0,
+                                            .N = N,
+                                            .K = K / 2,
+                                            .first_depth = 0,
+                                            .depths = K / 2,
+                                            .of_weights = false,
+                                            .transpose_b = true,
+                                            .accumulate = false};
+  if (!suits_tensor_cores(problem) || !groups::suits_hopper(problem)) return false;
+  if (y.defined() && !gpu::is_vectorizable(problem.gated, y.size(1))) return false;
+  groups::multiply_on_hopper(problem);
+  return true;
 }
 
 bool matmul_swiglu_backward(Out dgate_up, const Tensor& dy, const Tensor& b, const Tensor& gate_up,

@@ -77,13 +77,15 @@ struct Problem {
   const T* a;
   const T* b;
   U* c;
-  U* gated = nullptr;           // [P, N / 2]: SwiGLU of c's rows, which are gate and up
-  const U* gate_up = nullptr;   // [P, 2 N], like c: c is their gradient, the product that of SwiGLU
+  U* gated = nullptr;          // [P, N / 2]: SwiGLU of c's rows, which are gate and up
+  const U* gate_up = nullptr;  // [P, 2 N], like c: c is their gradient, the product that of SwiGLU
+  const float* inverse_a = nullptr;  // of 8-bit a and b: the value of the number 1
+  const float* inverse_b = nullptr;
   const std::int32_t* offsets;  // null: one expert has all P rows (Hopper's kernel only)
   int experts;
-  int matrices;                      // of b: expert e takes e mod so many
-  std::int64_t P;                    // dispatched rows, at most
-  std::int64_t M, N, K;              // M of the weights only, K of the rows only
+  int matrices;          // of b: expert e takes e mod so many
+  std::int64_t P;        // dispatched rows, at most
+  std::int64_t M, N, K;  // M of the weights only, K of the rows only; pairs of 8-bit numbers
   std::int64_t first_depth, depths;  // of K, of the rows only
   bool of_weights;
   bool transpose_b;

@@ -10,11 +10,6 @@
 namespace tessera {
 namespace {
 
-bool are_fp8(const Factor& a, const Factor& b) {
-  check(a.is_fp8() == b.is_fp8(), "a product of 8-bit numbers needs two 8-bit factors");
-  return a.is_fp8();
-}
-
 /// c = op(a) op(b) + bias + addend as 8-bit numbers. False, and nothing is done, if no product takes them.
 bool multiply_fp8(std::string_view op, Out c, const Factor& a, Transpose transpose_a,
                   const Factor& b, Transpose transpose_b, const Tensor& bias,
@@ -31,6 +26,11 @@ bool multiply_fp8(std::string_view op, Out c, const Factor& a, Transpose transpo
 }
 
 }  // namespace
+
+bool are_fp8(const Factor& a, const Factor& b) {
+  check(a.is_fp8() == b.is_fp8(), "a product of 8-bit numbers needs two 8-bit factors");
+  return a.is_fp8();
+}
 
 DType product_dtype(const Tensor& values) {
   return is_fp8(values.dtype()) ? DType::bf16 : values.dtype();

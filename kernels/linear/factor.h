@@ -22,6 +22,8 @@ struct Factor {
   bool is_fp8() const { return inverse_scale.defined(); }
 };
 
+/// Whether both are 8-bit. Raises Error if one is.
+bool are_fp8(const Factor& a, const Factor& b);
 /// The dtype of a product with these values: bf16 if they are 8-bit, else theirs.
 DType product_dtype(const Tensor& values);
 /// 8-bit numbers as bf16, in workspace memory; another tensor itself.

@@ -1,4 +1,4 @@
-// Linear layers with products of 8-bit factors, and the scales from step to step.
+// Linear layers and experts with products of 8-bit factors, and the scales from step to step.
 //
 // Expected results are bf16 products of the numbers that 8 bits hold, without a scope.
 #include "autograd/fp8.h"
@@ -6,9 +6,12 @@
 #include <catch2/catch.hpp>
 
 #include "autograd/engine.h"
+#include "autograd/experts.h"
 #include "autograd/operations.h"
 #include "kernels/bias/op.h"
 #include "kernels/cast/op.h"
+#include "kernels/dispatch/op.h"
+#include "kernels/grouped_matmul/op.h"
 #include "kernels/linear/op.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/random_tensor.h"
@@ -178,6 +181,88 @@ TEST_CASE("fp8: both layers of a feed-forward network multiply rounded factors")
     CHECK(same_result(results.dx, dx));
     CHECK(same_result(proj.gradient, dproj));
     CHECK(same_result(fc.gradient, dfc));
+  }
+}
+
+TEST_CASE("fp8: experts multiply rounded rows, weights and gradients") {
+  const test::Rank rank;
+  constexpr std::int64_t N = 12, E = 4, k = 2, F = 16, P = N * k;
+  const Tensor x = normal_tensor({N, kInputs}, DType::bf16, "x"),
+               dy = normal_tensor({N, kInputs}, DType::bf16, "dy", 1e-5);
+  const auto route_of = [&] {
+    const Variable logits(normal_tensor({N, E}, DType::bf16, "logits"));
+    Routing routing = route(logits, {.experts_per_token = k, .bias = {}});
+    routing.weights = Variable::leaf(routing.weights.data());
+    return routing;
+  };
+  for (const WeighedInput weighed : {WeighedInput::down, WeighedInput::gate_up}) {
+    for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+      const bool out_in = layout == WeightLayout::out_in,
+                 weighs_down = weighed == WeighedInput::down;
+      CAPTURE(out_in, weighs_down);
+      OwnedParameter gate_up = parameter(
+                         "gate_up", out_in ? Shape{E, 2 * F, kInputs} : Shape{E, kInputs, 2 * F}),
+                     down = parameter("down", out_in ? Shape{E, kInputs, F} : Shape{E, F, kInputs});
+      Fp8State fp8({gate_up.parameter, down.parameter}, {});
+      Routing routing = route_of();
+      const auto layer = [&](const Variable& input) {
+        routing = route_of();
+        return experts(input, routing, gate_up.parameter, down.parameter, {layout, weighed});
+      };
+      // Two steps, so that the magnitudes inside are those of rounded factors; the third is checked.
+      for (int step = 0; step < 2; ++step) {
+        run(&fp8, x, dy, layer);
+        fp8.end_step();
+        gate_up.parameter.reset_gradient();
+        down.parameter.reset_gradient();
+      }
+      const Results results = run(&fp8, x, dy, layer);
+
+      const auto round_as = [&](const Tensor& values, const OwnedParameter& weight, Fp8Role role) {
+        const auto place = *fp8.place(weight.parameter, role);
+        return rounded(values, place.format, place.scale.item<float>());
+      };
+      const auto empty = [](const Shape& shape) { return test::poisoned(shape, DType::bf16); };
+      const Tensor &places = routing.places, &offsets = routing.offsets,
+                   weights = routing.weights.data();
+      const Tensor of_down = weighs_down ? weights : Tensor();
+      const Transpose forward = out_in ? Transpose::yes : Transpose::no;
+      const Tensor gate_up8 = rounded(gate_up.data, DType::e4m3),
+                   down8 = rounded(down.data, DType::e4m3);
+      const Tensor rows = empty({P, kInputs}), pre = empty({P, 2 * F}), h = empty({P, F}),
+                   y_rows = rows.clone(), y = empty(x.shape());
+      dispatch(rows, x, places, weighs_down ? Tensor() : weights);
+      const Tensor rows8 = rounded(rows, DType::e4m3);
+      grouped_matmul_swiglu(h, pre, rows8, gate_up8, offsets, forward);
+      grouped_matmul(y_rows, round_as(h, down, Fp8Role::input), down8, offsets, forward);
+      combine(y, y_rows, places, of_down);
+      CHECK(same_result(results.y, y));
+
+      const Tensor dy_rows = empty({P, kInputs}), drows = dy_rows.clone(), dh = empty({P, F}),
+                   dweights = empty({N, k}), dx = empty(x.shape()), dgate_up = gate_up.data.clone(),
+                   ddown = down.data.clone();
+      dispatch(dy_rows, dy, places);
+      const Tensor dy8 = rounded(dy_rows, DType::e5m2);
+      grouped_matmul(dh, dy8, down8, offsets, opposite(forward));
+      weighed_swiglu_backward(h, weighs_down ? dweights : Tensor(), first_half(pre),
+                              second_half(pre), dh, first_half(pre), second_half(pre),
+                              weighs_down ? places : Tensor(), of_down);
+      const Tensor h8 = round_as(h, down, Fp8Role::input),
+                   pre8 = round_as(pre, gate_up, Fp8Role::gradient);
+      grouped_matmul(drows, pre8, gate_up8, offsets, opposite(forward));
+      grouped_matmul_weight(ddown, out_in ? dy8 : h8, out_in ? h8 : dy8, offsets);
+      grouped_matmul_weight(dgate_up, out_in ? pre8 : rows8, out_in ? rows8 : pre8, offsets);
+      if (!weighs_down) {
+        dispatch(rows, x, places);
+        weigh_backward(drows, dweights, drows, rows, places, weights);
+      }
+      combine(dx, drows, places);
+      CHECK(same_result(results.dx, dx));
+      CHECK(same_result(gate_up.gradient, dgate_up));
+      CHECK(same_result(down.gradient, ddown));
+      CHECK(same_result(routing.weights.gradient(), dweights));
+      CHECK_FALSE(same_bits(run(nullptr, x, dy, layer).y, y));
+    }
   }
 }
 

@@ -1,5 +1,5 @@
 // The emulated cuBLASLt's sums of 8-bit products with Hopper's 14 bits.
-#include "runtime/emulation/toolkit/narrow_sum.h"
+#include "runtime/emulation/device/narrow_sum.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <string>
 #include <tuple>
 
-#include "kernels/grouped_matmul/op.h"
+#include "kernels/grouped_matmul/factor.h"
 #include "kernels/linear/op.h"
 #include "kernels/matmul/options.h"
 #include "kernels/swiglu/op.h"
@@ -126,6 +126,32 @@ TEST_CASE("a gated layer of 16 bits is one launch on a GPU of architecture 9.0")
   // cuBLASLt's products are none of these kernels.
   REQUIRE(swiglu_launches(80, 16, 24, DType::bf16, /*dense=*/true) == Launches{{"forward", 1}});
   REQUIRE(swiglu_launches(90, 16, 24, DType::f32, /*dense=*/true) == Launches{{"forward", 1}});
+}
+
+TEST_CASE("8-bit experts are one launch on Hopper, and are expanded on other GPUs") {
+  const auto launches = [](int capability, std::int64_t in, bool gated) {
+    const test::Capability gpu(capability);
+    const test::Rank rank;
+    const Tensor one = Tensor::full({1}, DType::f32, 1.0);
+    const Factor x(Tensor::zeros({5, in}, DType::e4m3), one),
+        w(Tensor::zeros({2, 48, in}, DType::e4m3), one);
+    const Tensor y = Tensor::empty({5, 24}, DType::bf16), c = Tensor::empty({5, 48}, DType::bf16);
+    const Tensor offsets = Tensor::from(std::vector<std::int32_t>{0, 2, 5}, {3});
+    return launches_of([&] {
+      if (gated) {
+        grouped_matmul_swiglu(y, c, x, w, offsets, Transpose::yes);
+      } else {
+        grouped_matmul(c, x, w, offsets, Transpose::yes);
+      }
+      return c;
+    });
+  };
+  for (const bool gated : {false, true}) {
+    Launches expanded = {{"tensor_core", 1}};
+    if (gated) expanded["forward"] = 1;
+    CHECK(launches(90, 16, gated) == Launches{{"grouped_hopper", 1}});
+    CHECK(launches(89, 16, gated) == expanded);
+  }
 }
 
 TEST_CASE("a gated dense layer takes cuBLASLt's product if the rank has chosen it") {

@@ -16,7 +16,7 @@
 #include "kernels/dropout/op.h"
 #include "kernels/embedding/op.h"
 #include "kernels/gelu/op.h"
-#include "kernels/grouped_matmul/op.h"
+#include "kernels/grouped_matmul/factor.h"
 #include "kernels/layer_norm/op.h"
 #include "kernels/linear/op.h"
 #include "kernels/qk_norm/op.h"
@@ -333,6 +333,29 @@ TEST_CASE("traffic: a product stores gate, up and their SwiGLU once, without ban
       launches_of([&] { linear_swiglu_forward(y, gate_up, x, w, Transpose::yes, {}); });
   constexpr std::uint64_t kTiles = P / 128 * F / 128, kSteps = K / 64;
   require_traffic_of_products(product, kTiles * kSteps * 32 * 1024, 6 * P * F);
+}
+
+// A step of 128 depths has 16 KB of each factor. Of 16 tiles two and two share b. A consumer takes a step in four
+// instructions.
+TEST_CASE("traffic: 8-bit experts read one byte a number, without bank conflicts") {
+  const test::Rank rank;
+  constexpr std::uint64_t F = 64, K = 384, kSteps = K / 128;
+  const Tensor one = Tensor::full({1}, DType::f32, 1.0);
+  for (const auto& [tiles, bytes] :
+       {std::pair<std::uint64_t, std::uint64_t>{2, 16 + 16}, {16, 16 + 16 / 2}}) {
+    const std::uint64_t P = 128 * tiles;
+    const auto rows = static_cast<std::int64_t>(P);
+    const Factor x(Tensor::zeros({rows, K}, DType::e4m3), one),
+        w(Tensor::zeros({1, 2 * F, K}, DType::e4m3), one);
+    const Tensor gate_up = bf16({rows, 2 * F}), y = bf16({rows, F});
+    const Tensor offsets =
+        Tensor::from(std::vector<std::int32_t>{0, static_cast<std::int32_t>(P)}, {2});
+    const auto product =
+        launches_of([&] { grouped_matmul_swiglu(y, gate_up, x, w, offsets, Transpose::yes); });
+    require_traffic_of_products(product, tiles * kSteps * bytes * 1024, 6 * P * F);
+    REQUIRE(product.work.warpgroup_products == tiles * kSteps * 2 * 4);
+    REQUIRE(product.work.matrix_flops == 2 * P * 2 * F * K);
+  }
 }
 
 // A step's tile of a has 16 KB, and that of b 32 KB. Two thread blocks with tiles below each other copy half of

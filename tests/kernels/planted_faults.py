@@ -1340,6 +1340,44 @@ FAULTS = {
             "    if (is_left_alone(problem, work)) return;\n",
             ""),
     },
+    ("kernels/grouped_matmul/hopper/consumer.h", "kernels_fp8_grouped_matmul"): {
+        "8-bit experts: a step's sum begins with that of the step before": (
+            "start_products(step, rows.group, false);",
+            "start_products(step, rows.group, depth > 0);"),
+        "8-bit experts: weights have the scale of the rows": (
+            "inverse_b = *problem.inverse_b;",
+            "inverse_b = *problem.inverse_a;"),
+    },
+    ("kernels/grouped_matmul/hopper/consumer.h", "kernels_emulated_fp8_sums"): {
+        "8-bit experts: all steps are one sum of 14 bits": (
+            "      Sums step;\n"
+            "      wait(work, depth).start_products(step, rows.group, false);\n"
+            "      gpu::wait_products<0>(step);\n"
+            "      ring.release(tile);\n"
+            "      for_each_sum([&](int i, int j) { sum[i][j] += step[i][j]; });\n",
+            "      wait(work, depth).start_products(sum, rows.group, depth > 0);\n"
+            "      gpu::wait_products<0>(sum);\n"
+            "      ring.release(tile);\n"),
+    },
+    ("kernels/grouped_matmul/cuda.cu", "kernels_fp8_grouped_matmul"): {
+        "8-bit experts: a row has as many pairs as numbers": (
+            ".K = K / 2,",
+            ".K = K,"),
+        "8-bit experts: numbers of e5m2 are taken for e4m3": (
+            "a.values.dtype() == DType::e4m3 && b",
+            "b"),
+        "8-bit experts: weights are read by columns as they are stored": (
+            "transpose_b == Transpose::yes && K % 2 == 0",
+            "(transpose_b == Transpose::yes || true) && K % 2 == 0"),
+        "8-bit experts: swiglu's rows are not aligned": (
+            "  if (y.defined() && !gpu::is_vectorizable(problem.gated, y.size(1))) return false;\n",
+            ""),
+    },
+    ("kernels/grouped_matmul/factor.cpp", "kernels_emulated_grouped_matmul"): {
+        "8-bit experts: swiglu is always a separate kernel": (
+            "  if (multiply_fp8(y, c, a, b, offsets, transpose_b)) return;\n",
+            ""),
+    },
     ("kernels/grouped_matmul/hopper/epilogue.h", "kernels_grouped_matmul"): {
         "grouped, Hopper: rows behind the expert's last are stored": (
             "min(Staging::kRows, work.rows - Staging::kRows * group)",
@@ -1853,6 +1891,14 @@ FAULTS = {
         "stmatrix exchanges rows and columns of lanes": (
             "stores[4 * i + j]->fragment[matrix]",
             "stores[4 * j + i % 4]->fragment[matrix]"),
+    },
+    ("runtime/emulation/device/warpgroup_tiles.cpp", "emulation_wgmma"): {
+        "wgmma: the second number of a pair of a is the first": (
+            "value_of[a.bits[m][k] >> 8]",
+            "value_of[a.bits[m][k] & 0xff]"),
+        "wgmma: sums of 8-bit numbers keep all bits": (
+            "(kValuesOf<T> == 1 ? add_truncated : add_narrow)",
+            "(kValuesOf<T> >= 1 ? add_truncated : add_narrow)"),
     },
     ("runtime/emulation/device/warpgroup.cpp", "emulation_wgmma"): {
         "the emulator takes columns of a wgmma's left operand for rows": (

@@ -467,6 +467,23 @@ AUTOGRAD_FAULTS = {
             "return fp8_values(fc_weight, Fp8Role::gradient, dpre);",
             "return fp8_values(fc_weight, Fp8Role::input, dpre);"),
     },
+    ("autograd/experts.cpp", "fp8"): {
+        "rows at experts are not rounded": (
+            "    return fp8_values(gate_up.weight, Fp8Role::input, at.at_experts(std::move(journey)));",
+            "    return at.at_experts(std::move(journey));"),
+        "the rows inside experts have the scale of their input": (
+            "    h = fp8_values(call_.down.weight, Fp8Role::input, h);",
+            "    h = fp8_values(call_.gate_up.weight, Fp8Role::input, h);"),
+        "the gradients of experts' results have the scale of inputs": (
+            "fp8_values(call_.down.weight, Fp8Role::gradient,",
+            "fp8_values(call_.down.weight, Fp8Role::input,"),
+        "the gradients inside experts are not rounded": (
+            "    gate_up_ = fp8_values(call_.gate_up.weight, Fp8Role::gradient, gate_up_);\n",
+            ""),
+        "the rows of the gradient of down's weight are not rounded": (
+            "sum.add(fp8_values(call_.down.weight, Fp8Role::input, h), dy, call_.at);",
+            "sum.add(h, dy, call_.at);"),
+    },
     ("autograd/joined_parameters.cpp", "fp8"): {
         "a join loses the weights that are there in 8 bits": (
             "  } else if (part.data().dtype() == rows.dtype()) {\n    rows.copy_from(part.data());\n",

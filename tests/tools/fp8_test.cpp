@@ -3,7 +3,7 @@
 
 #include "kernels/observer.h"
 #include "kernels/scale/op.h"
-#include "models/fp8_weights.h"
+#include "models/adapters.h"
 #include "sharding/plan/footprint.h"
 #include "tests/support/device.h"
 #include "tests/tools/sessions.h"
@@ -58,7 +58,7 @@ void check_same(const Trained& found, const Trained& expected, const Findings& f
 /// Numbers of 8-bit weights.
 std::int64_t rounded_elements(const LanguageModel& model) {
   std::int64_t count = 0;
-  for (const Parameter& weight : fp8_weights(model)) count += weight.numel();
+  for (const Parameter& weight : adaptable_weights(model)) count += weight.numel();
   return count;
 }
 
@@ -133,7 +133,7 @@ TEST_CASE(
 }
 
 TEST_CASE("fp8: one set of bits for tensor, context and pipeline cuts") {
-  for (const char* preset : {"gpt2-mini", "llama3-mini"}) {
+  for (const char* preset : {"gpt2-mini", "llama3-mini", "qwen3-moe-mini", "llama4-mini"}) {
     Config base = tiny(preset);
     base.sharding.grid = 2;
     base = variant_of(base, "fsdp");
@@ -168,18 +168,60 @@ TEST_CASE("fp8: one set of bits for 1, 2 and 4 ranks, and with recomputation") {
   }
 }
 
+TEST_CASE("fp8: experts have one set of bits, however many ranks share them out") {
+  struct Case {
+    const char* name;
+    std::function<void(Config&)> set;
+  };
+  const std::vector<Case> cases = {
+      {"micro-batches", [](Config& config) { config.data.accumulation_steps = 2; }},
+      {"adapters on packed weights",
+       [](Config& config) {
+         config.adapter.rank = 2;
+         config.adapter.base = AdapterBase::nf4;
+       }},
+      {"copies of tokens",
+       [](Config& config) { config.sharding.expert_copies = ExpertCopies::each_rank; }},
+  };
+  for (const char* preset : {"qwen3-moe-mini", "llama4-mini"}) {
+    for (const Case& one : cases) {
+      Config config = tiny(preset);
+      config.model.experts = 8;
+      one.set(config);
+      const Trained expected = trained(variant_of(config, "ddp"), 4);
+      // 16 steps of 3 magnitudes for each weight of 2 layers: q, k, v, o, and two of experts. Llama 4's first layer
+      // has gate, up and down in place of experts, and its second a shared expert besides.
+      const std::size_t weights = std::string(preset) == "qwen3-moe-mini" ? 12 : 16;
+      CHECK(expected.history.size() == 16 * 3 * weights);
+      for (const char* strategy : {"ddp", "zero3", "fsdp"}) {
+        for (const int ranks : {2, 4}) {
+          if (test::kOnGpu && ranks == 4) continue;  // the emulated GPU is slow
+          CAPTURE(preset, one.name, strategy, ranks);
+          Config shared = variant_of(config, strategy);
+          shared.sharding.expert_parallel = ranks;
+          Findings findings;
+          const Trained found = trained(shared, 4, &findings);
+          check_same(found, expected, findings);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("fp8: losses are near those of bf16") {
-  for (const DType gradients : {DType::e5m2, DType::e4m3}) {
-    Config config = tiny("gpt2-mini");
-    config.runtime.fp8_gradients = gradients;
-    const TrainedSession rounded = trained(config, 1);
-    config.runtime.compute_dtype = DType::bf16;
-    const TrainedSession plain = trained(config, 1);
-    CAPTURE(name_of(gradients));
-    for (const int step : {0, 2}) {
-      CHECK(rounded.losses[step] != plain.losses[step]);
-      CHECK(rounded.losses[step] == Approx(plain.losses[step]).epsilon(0.01));
-      CHECK(rounded.norms[step] == Approx(plain.norms[step]).epsilon(0.2));
+  for (const char* preset : {"gpt2-mini", "qwen3-moe-mini"}) {
+    for (const DType gradients : {DType::e5m2, DType::e4m3}) {
+      Config config = tiny(preset);
+      config.runtime.fp8_gradients = gradients;
+      const TrainedSession rounded = trained(config, 1);
+      config.runtime.compute_dtype = DType::bf16;
+      const TrainedSession plain = trained(config, 1);
+      CAPTURE(preset, name_of(gradients));
+      for (const int step : {0, 2}) {
+        CHECK(rounded.losses[step] != plain.losses[step]);
+        CHECK(rounded.losses[step] == Approx(plain.losses[step]).epsilon(0.01));
+        CHECK(rounded.norms[step] == Approx(plain.norms[step]).epsilon(0.2));
+      }
     }
   }
 }

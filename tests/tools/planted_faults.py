@@ -339,6 +339,16 @@ FAULTS = {
             "  end_fp8_step();\n  update_parameters(sharded, numbers, sums.norm, sums.loss);\n",
             "  update_parameters(sharded, numbers, sums.norm, sums.loss);\n  end_fp8_step();\n"),
     },
+    ("tools/train/resolve_ranks.cpp", "fp8"): {
+        "the scales of experts are not planned": (
+            "std::ssize(adaptable_weights(*model)) * kFp8Roles",
+            "std::ranges::count_if(adaptable_weights(*model), [](const Parameter& weight) { return !weight.stacked(); }) * kFp8Roles"),
+    },
+    ("models/adapters.cpp", "fp8"): {
+        "experts are no linear layers": (
+            "return !is_adaptable(weight); });\n  return weights;",
+            "return !is_adaptable(weight) || weight.stacked(); });\n  return weights;"),
+    },
     ("sharding/plan/placement.cpp", "fp8"): {
         "weights are gathered in bf16": (
             "    placement.window_dtype = DType::e4m3;\n",

@@ -147,6 +147,27 @@ TEST_CASE("a run continues with another strategy, on as many ranks, with the sam
   check_continues(config, 6, again);
 }
 
+TEST_CASE("a run with experts in 8 bits continues on other ranks with the same bits", "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.model = test::tiny_model("qwen3-moe-mini");
+  config.runtime.compute_dtype = ComputeDtype::eight_bits();
+  config.runtime.ranks = 4;
+  config.train.elastic = 4;
+  config.sharding.strategy = StrategyKind::fsdp;
+  config.sharding.expert_parallel = 2;
+  train(config);
+  const auto weights = test::saved_weights(config.train.dir);
+  const std::vector<std::string> results = results_of(config.train.dir);
+  interrupt(config.train.dir, 3);
+  config.runtime.ranks = 2;
+  config.sharding.strategy = StrategyKind::zero3;
+  config.sharding.expert_parallel = 1;
+  train(config);
+  CHECK(results_of(config.train.dir) == results);
+  CHECK((test::saved_weights(config.train.dir) == weights));
+}
+
 TEST_CASE("a run continues on another number of ranks", "[cpu]") {
   const TemporaryDirectory folder;
   Config config = checkpointed_run(folder);

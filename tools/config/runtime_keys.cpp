@@ -63,8 +63,8 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
                         "The dtype that parameters are gathered and computed with. The masters' "
                         "dtype is `optimizer.master_dtype`; f16 comes with dynamic loss scaling. "
                         "`fp8`: bf16, and the factors of the layers' products have 8 bits with "
-                        "delayed scaling; embeddings, head, routers, experts, norms and attention "
-                        "stay in bf16."),
+                        "delayed scaling; embeddings, head, routers, norms and attention stay in "
+                        "bf16."),
       fp8_dtype_key(
           "runtime.fp8_gradients", runtime.fp8_gradients,
           "fp8: the format of gradients in products, of more range or more precision. Inputs "

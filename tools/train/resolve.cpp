@@ -5,7 +5,7 @@
 
 #include "autograd/checkpointing.h"
 #include "autograd/freeze.h"
-#include "models/fp8_weights.h"
+#include "models/adapters.h"
 #include "models/hugging_face.h"
 #include "models/peft.h"
 #include "models/routers.h"
@@ -229,7 +229,7 @@ std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
   check_key(run.config, "optimizer.groups", [&] { freeze_groups(run.config.optimizer, *model); });
   check_key(run.config, "optimizer.qk_clip", [&] { check_qk_clip(run.config.optimizer, *model); });
   if (run.config.runtime.compute_dtype.fp8) {
-    for (const Parameter& weight : fp8_weights(*model)) weight.set_rounded();
+    for (const Parameter& weight : adaptable_weights(*model)) weight.set_rounded();
   }
   if (Routers* const routers = model->routers()) {
     if (!run.config.model.init_from.empty()) load_router_biases(run.config.model.init_from, *model);

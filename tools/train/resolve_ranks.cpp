@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "autograd/fp8.h"
-#include "models/fp8_weights.h"
+#include "models/adapters.h"
 #include "runtime/check.h"
 #include "sharding/plan/placement.h"
 #include "tools/config/parse.h"
@@ -48,7 +48,7 @@ void describe_to_sharding(ResolvedConfig& run) {
   const bool has_maxima = run.sharding.watches || run.config.optimizer.qk_clip > 0.0;
   run.sharding.maxima_per_unit = has_maxima ? 1 + shape.heads : 0;
   run.sharding.rounded_tensors =
-      run.config.runtime.compute_dtype.fp8 ? std::ssize(fp8_weights(*model)) * kFp8Roles : 0;
+      run.config.runtime.compute_dtype.fp8 ? std::ssize(adaptable_weights(*model)) * kFp8Roles : 0;
   run.sharding.loss_numbers = 1 + numbers_behind_loss(run.config.train.objective);
   run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
   run.sharding.stage_counters = run.config.moe.balance == Balance::hf ? shape.experts.count : 0;

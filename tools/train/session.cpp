@@ -9,7 +9,7 @@
 #include "kernels/gradient_norm/op.h"
 #include "kernels/observer.h"
 #include "kernels/tree_reduce/op.h"
-#include "models/fp8_weights.h"
+#include "models/adapters.h"
 #include "models/hugging_face.h"
 #include "models/peft.h"
 #include "runtime/check.h"
@@ -54,8 +54,8 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   const Config& config = run_.config;
   const auto seed = static_cast<std::uint64_t>(config.train.seed);
   if (config.runtime.compute_dtype.fp8) {
-    fp8_.emplace(fp8_weights(*model_), Fp8Options{.gradients = config.runtime.fp8_gradients,
-                                                  .history = config.runtime.fp8_history});
+    fp8_.emplace(adaptable_weights(*model_), Fp8Options{.gradients = config.runtime.fp8_gradients,
+                                                        .history = config.runtime.fp8_history});
   }
   strategy_ = make_strategy(model_->units(), run_.sharding, seed, &world);
   if (fp8_) strategy_->at_every_write([this] { fp8_->forget_largest(); });

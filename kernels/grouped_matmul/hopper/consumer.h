@@ -19,6 +19,16 @@ struct Consumer {
   /// Not a member: registers of a whole tile are not kept from one to the next.
   using Sums = float[kColumns / 8][4];
 
+  /// f(i, j) for the places of sums.
+  template <typename F>
+  __device__ static void for_each_sum(F f) {
+#pragma unroll
+    for (int i = 0; i < kColumns / 8; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) f(i, j);
+    }
+  }
+
   /// Waits for a step's tiles, and hides the rows of other experts among the depths.
   template <typename Work>
   __device__ auto wait(const Work& work, int depth) const {
@@ -41,6 +51,22 @@ struct Consumer {
     gpu::wait_products<0>(sum);
     ring.release(tile - 1);
   }
+  /// The tensor cores keep about 14 bits of a sum of 8-bit numbers (runtime/emulation/device/narrow_sum.h). So each
+  /// step of 128 depths has a sum of its own, which is added in f32.
+  template <typename Work>
+  __device__ void add_up_steps(Sums& sum, const Work& work) {
+    const float inverse_a = *problem.inverse_a, inverse_b = *problem.inverse_b;
+    for_each_sum([&](int i, int j) { sum[i][j] = 0.0f; });
+    for (int depth = 0; depth < work.depth; depth += kStepDepth, ++tile) {
+      Sums step;
+      wait(work, depth).start_products(step, rows.group, false);
+      gpu::wait_products<0>(step);
+      ring.release(tile);
+      for_each_sum([&](int i, int j) { sum[i][j] += step[i][j]; });
+    }
+    for_each_sum([&](int i, int j) { sum[i][j] *= inverse_a; });
+    for_each_sum([&](int i, int j) { sum[i][j] *= inverse_b; });
+  }
   /// A consumer with all of its rows behind the expert's last.
   template <typename Work>
   __device__ void pass_by(const Work& work) {
@@ -55,11 +81,12 @@ struct Consumer {
     if (rows.first() >= work.rows) return pass_by(work);
     if (is_left_alone(problem, work)) return;
     Sums sum;
-    if (work.depth > 0) {
+    if constexpr (std::is_same_v<typename Ring::Element, E4m3Pair>) {
+      add_up_steps(sum, work);
+    } else if (work.depth > 0) {
       add_up(sum, work);
     } else {
-#pragma unroll
-      for (auto& piece : sum) piece[0] = piece[1] = piece[2] = piece[3] = 0.0f;
+      for_each_sum([&](int i, int j) { sum[i][j] = 0.0f; });
     }
     staging.put(rows.group, place, sum);
   }

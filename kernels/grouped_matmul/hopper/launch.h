@@ -2,15 +2,19 @@
 #pragma once
 
 #include "kernels/grouped_matmul/groups.h"
+#include "runtime/e4m3_pair.h"
 
 namespace tessera::cuda::groups {
 
-/// For 16-bit a and b, and rows of all operands and of c aligned to 16 bytes.
+/// For elements of 16 bits in a and b, and rows of all operands and of c aligned to 16 bytes. Pairs of 8-bit numbers
+/// are elements where their matrices are read along the depth: in c = a b_e^T.
 template <typename T, typename U>
 bool suits_hopper(const Problem<T, U>& problem);
 
 /// Queues the product. The problem suits Hopper.
 template <typename T, typename U>
 void multiply_on_hopper(const Problem<T, U>& problem);
+template <>
+void multiply_on_hopper(const Problem<E4m3Pair, bfloat16>& problem);
 
 }  // namespace tessera::cuda::groups

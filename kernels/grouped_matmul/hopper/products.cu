@@ -24,6 +24,9 @@
 // kernel of its own would read c again: 4 bytes for each element of the result in 16 bits. Where the product
 // is the gradient of that, the epilogue reads gate and up and stores their gradients. The product is not
 // stored.
+//
+// 8-bit numbers are copied and placed as pairs, so a step of the same bytes has twice the depths. Their tiles are
+// narrow: a consumer has two sums for each element of c, that of a step and that of all.
 #include <algorithm>
 #include <type_traits>
 
@@ -56,11 +59,11 @@ __device__ void produce(const List& list, const gpu::WorkQueue& queue,
 }
 
 /// A thread block's shared memory: as many stages as there is room for next to the staging.
-template <Direction kDirection, int kColumns, Result kResult, typename T>
+template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
 struct Memory {
   using Tiles = StepTiles<T, kDirection, kColumns, kResult>;
   using Staging =
-      groups::Staging<std::conditional_t<kDirection == Direction::weights, float, T>, kColumns>;
+      groups::Staging<std::conditional_t<kDirection == Direction::weights, float, U>, kColumns>;
   static constexpr std::size_t kOthers = Staging::kBytes + gpu::NumberRing::kBytes;
   static constexpr std::size_t kOfStage = Tiles::kBytes + 2 * sizeof(gpu::Barrier);
   using Ring = gpu::ClusterRing<Tiles, int{(227 * 1024 - kOthers) / kOfStage}>;
@@ -83,7 +86,7 @@ __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     grouped_hopper_kernel(const Problem<T, U> problem, const __grid_constant__ TensorMaps maps,
                           unsigned* draws) {
   if constexpr (gpu::kHasHopper) {
-    using Memory = groups::Memory<kDirection, kColumns, kResult, T>;
+    using Memory = groups::Memory<kDirection, kColumns, kResult, T, U>;
     const Memory memory;
     const WorkList<kDirection, kColumns, kResult, T, U> list{problem};
     const gpu::WorkQueue queue{list.count(), draws};
@@ -133,7 +136,7 @@ unsigned blocks_of_cluster(const Problem<T, U>& p) {
 
 template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
 void launch(const Problem<T, U>& p) {
-  using Memory = groups::Memory<kDirection, kColumns, kResult, T>;
+  using Memory = groups::Memory<kDirection, kColumns, kResult, T, U>;
   using Tiles = typename Memory::Tiles;
   constexpr bool kOfWeights = kDirection == Direction::weights;
   const std::int64_t K = p.K, N = p.N;
@@ -175,6 +178,14 @@ bool suits_hopper(const Problem<T, U>& p) {
          std::max({p.M, p.N, p.K}) <= INT32_MAX;
 }
 
+/// 8-bit numbers are read along the depth.
+template <>
+void multiply_on_hopper(const Problem<E4m3Pair, bfloat16>& p) {
+  constexpr Direction kRows = Direction::rows_transposed;
+  p.gated != nullptr ? launch<kRows, 128, Result::gated>(p)
+                     : launch<kRows, 128, Result::product>(p);
+}
+
 template <typename T, typename U>
 void multiply_on_hopper(const Problem<T, U>& p) {
   if (p.of_weights) return launch<Direction::weights, Result::product>(p);
@@ -192,5 +203,6 @@ TESSERA_INSTANTIATE(bfloat16, float)
 TESSERA_INSTANTIATE(float16, float16)
 TESSERA_INSTANTIATE(float16, float)
 #undef TESSERA_INSTANTIATE
+template bool suits_hopper(const Problem<E4m3Pair, bfloat16>& p);
 
 }  // namespace tessera::cuda::groups

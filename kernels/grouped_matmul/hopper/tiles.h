@@ -27,7 +27,7 @@ struct TensorMaps {
   gpu::TensorMap a, b;
 };
 
-/// The tiles of both operands for 64 depths.
+/// The tiles of both operands for a step.
 template <typename T, Direction kDirection, int kColumns, Result kResult>
 struct StepTiles {
   static constexpr bool kOfWeights = kDirection == Direction::weights;

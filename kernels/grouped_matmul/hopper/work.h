@@ -17,6 +17,7 @@
 
 namespace tessera::cuda::groups {
 
+/// Rows of a tile of c, and a step's elements along the depth: 64 depths, or 128 as pairs of 8-bit numbers.
 inline constexpr int kTileRows = 128, kStepDepth = 64;
 
 /// The operands of a product, in the three directions of a linear layer.

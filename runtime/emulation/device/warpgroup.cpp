@@ -80,7 +80,8 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
   block.record(
       first.registers != nullptr ? EventKind::registers_multiplied : EventKind::tiles_multiplied,
       static_cast<int>(committed_), 0, first.columns);
-  block.statistics.matrix_flops += static_cast<std::uint64_t>(2 * kRows * kDepth * first.columns);
+  block.statistics.matrix_flops +=
+      static_cast<std::uint64_t>(2 * kRows * kDepth * kValuesOf<T> * first.columns);
   LeftMatrix& a = left_operand;
   RightMatrix& b = right_operand;
   read_left(a, lanes, warp);
@@ -90,7 +91,7 @@ void WarpProducts::issue(const WarpgroupProduct* const* lanes, int warp) {
   Result& result = result_of(lanes);
   result.group = committed_;
   if (!first.add) std::fill(result.values.begin(), result.values.end(), 0.0f);
-  add_product(result.values.data(), a, b, first.columns);
+  add_product<T>(result.values.data(), a, b, first.columns);
 
   if (first.registers != nullptr) {
     Operand operand{{}, {}, committed_};
@@ -192,6 +193,7 @@ void issue_product(const WarpgroupProduct& product) {
 }
 template void issue_product<bfloat16>(const WarpgroupProduct&);
 template void issue_product<float16>(const WarpgroupProduct&);
+template void issue_product<E4m3Pair>(const WarpgroupProduct&);
 
 void commit_products(const Site& site) {
   block.collective(

@@ -1,10 +1,12 @@
 #include "runtime/emulation/device/warpgroup_tiles.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
 #include "runtime/emulation/device/arithmetic.h"
 #include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/narrow_sum.h"
 #include "runtime/emulation/tile_product.h"
 
 namespace tessera::emulation {
@@ -75,12 +77,23 @@ void add_truncated(float* c, const LeftMatrix& a, const RightMatrix& b, int colu
   }
 }
 
-TESSERA_VECTORS void add_rounded(float* c, const LeftMatrix& a, const RightMatrix& b, int columns) {
-  constexpr int kStride = sizeof b.values[0] / sizeof(float);
+// They keep fewer bits of sums of 8-bit numbers.
+void add_narrow(float* c, const LeftMatrix& a, const RightMatrix& b, int columns) {
+  for (int m = 0; m < kRows; ++m) {
+    for (int n = 0; n < columns; ++n) {
+      float& sum = c[m * columns + n];
+      sum = narrow_step(sum, a.values[m], &b.values[0][n], kWarpgroupColumns, kNarrowStep);
+    }
+  }
+}
+
+TESSERA_VECTORS void add_rounded(float* c, const LeftMatrix& a, const RightMatrix& b, int columns,
+                                 int depth) {
   for (int n = 0; n < columns; n += kTileColumns) {
     for (int m = 0; m < kRows; m += kTileRows) {
       const float* const rows[] = {a.values[m], a.values[m + 1], a.values[m + 2], a.values[m + 3]};
-      add_tile_product(c + m * columns + n, columns, rows, &b.values[0][n], kStride, kDepth);
+      add_tile_product(c + m * columns + n, columns, rows, &b.values[0][n], kWarpgroupColumns,
+                       depth);
     }
   }
 }
@@ -99,6 +112,25 @@ TESSERA_VECTORS void convert_row(bfloat16, float* values, const std::uint16_t* b
 }
 TESSERA_VECTORS void convert_row(float16, float* values, const std::uint16_t* bits, int count) {
   convert_row<float16>(values, bits, count);
+}
+
+/// The numbers of the OCP 8-bit specification: a sign, four bits of an exponent and three of a mantissa.
+float of_e4m3(unsigned code) {
+  const int magnitude = static_cast<int>(code & 0x7f), exponent = magnitude >> 3;
+  const auto mantissa = static_cast<float>(magnitude % 8);
+  const float value = exponent == 0       ? std::ldexp(mantissa, -9)
+                      : magnitude == 0x7f ? NAN
+                                          : std::ldexp(mantissa + 8.0f, exponent - 10);
+  return (code & 0x80) != 0 ? -value : value;
+}
+
+const std::array<float, 256>& e4m3_values() {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> all;
+    for (unsigned code = 0; code < 256; ++code) all[code] = of_e4m3(code);
+    return all;
+  }();
+  return values;
 }
 
 }  // namespace
@@ -149,19 +181,44 @@ void read_right_columns(RightMatrix& b, const Panel& panel, int columns) {
 
 template <typename T>
 void convert(LeftMatrix& a) {
-  convert_row(T{}, &a.values[0][0], &a.bits[0][0], kRows * kDepth);
+  for (int m = 0; m < kRows; ++m) convert_row(T{}, a.values[m], a.bits[m], kDepth);
 }
 template <typename T>
 void convert(RightMatrix& b, int columns) {
   for (int k = 0; k < kDepth; ++k) convert_row(T{}, b.values[k], b.bits[k], columns);
+}
+template <>
+void convert<E4m3Pair>(LeftMatrix& a) {
+  const auto& value_of = e4m3_values();
+  for (int m = 0; m < kRows; ++m) {
+    for (int k = 0; k < kDepth; ++k) {
+      a.values[m][2 * k] = value_of[a.bits[m][k] & 0xff];
+      a.values[m][2 * k + 1] = value_of[a.bits[m][k] >> 8];
+    }
+  }
+}
+template <>
+void convert<E4m3Pair>(RightMatrix& b, int columns) {
+  const auto& value_of = e4m3_values();
+  for (int k = 0; k < kDepth; ++k) {
+    for (int n = 0; n < columns; ++n) {
+      b.values[2 * k][n] = value_of[b.bits[k][n] & 0xff];
+      b.values[2 * k + 1][n] = value_of[b.bits[k][n] >> 8];
+    }
+  }
 }
 template void convert<bfloat16>(LeftMatrix&);
 template void convert<float16>(LeftMatrix&);
 template void convert<bfloat16>(RightMatrix&, int);
 template void convert<float16>(RightMatrix&, int);
 
+template <typename T>
 void add_product(float* c, const LeftMatrix& a, const RightMatrix& b, int columns) {
-  (is_approximate() ? add_truncated : add_rounded)(c, a, b, columns);
+  if (!is_approximate()) return add_rounded(c, a, b, columns, kDepth * kValuesOf<T>);
+  (kValuesOf<T> == 1 ? add_truncated : add_narrow)(c, a, b, columns);
 }
+template void add_product<bfloat16>(float*, const LeftMatrix&, const RightMatrix&, int);
+template void add_product<float16>(float*, const LeftMatrix&, const RightMatrix&, int);
+template void add_product<E4m3Pair>(float*, const LeftMatrix&, const RightMatrix&, int);
 
 }  // namespace tessera::emulation

@@ -5,25 +5,32 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
+#include "runtime/e4m3_pair.h"
 #include "runtime/emulation/device/warpgroup.h"
 
 namespace tessera::emulation {
 
-inline constexpr int kWarpgroupRows = 16;  // of one warp
-inline constexpr int kWarpgroupDepth = 16;
+inline constexpr int kWarpgroupRows = 16;      // of one warp
+inline constexpr int kWarpgroupDepth = 16;     // elements
 inline constexpr int kWarpgroupColumns = 256;  // the most
 inline constexpr int kPanelRowBytes = 128;
 inline constexpr int kPanelColumns = kPanelRowBytes / 2;
 
+/// The values of an element along the depth: a pair has two.
+template <typename T>
+inline constexpr int kValuesOf = std::is_same_v<T, E4m3Pair> ? 2 : 1;
+
 /// A matrix's elements as bits, then as values.
-template <int kRows, int kColumns>
-struct WarpgroupMatrix {
-  alignas(32) std::uint16_t bits[kRows][kColumns];
-  alignas(32) float values[kRows][kColumns];
+struct LeftMatrix {
+  alignas(32) std::uint16_t bits[kWarpgroupRows][kWarpgroupDepth];
+  alignas(32) float values[kWarpgroupRows][2 * kWarpgroupDepth];
 };
-using LeftMatrix = WarpgroupMatrix<kWarpgroupRows, kWarpgroupDepth>;
-using RightMatrix = WarpgroupMatrix<kWarpgroupDepth, kWarpgroupColumns>;
+struct RightMatrix {
+  alignas(32) std::uint16_t bits[kWarpgroupDepth][kWarpgroupColumns];
+  alignas(32) float values[2 * kWarpgroupDepth][kWarpgroupColumns];
+};
 
 /// The beginning of the panel's first row; the operand's may be within it.
 inline const unsigned char* first_row(const Panel& panel) {
@@ -43,7 +50,8 @@ void convert(LeftMatrix& a);
 template <typename T>
 void convert(RightMatrix& b, int columns);
 
-/// c [16, columns] += a b.
+/// c [16, columns] += a b, of elements T.
+template <typename T>
 void add_product(float* c, const LeftMatrix& a, const RightMatrix& b, int columns);
 
 }  // namespace tessera::emulation

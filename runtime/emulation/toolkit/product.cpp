@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/emulation/toolkit/narrow_sum.h"
+#include "runtime/emulation/device/narrow_sum.h"
 #include "runtime/emulation/toolkit/ordered_product.h"
 #include "runtime/half.h"
 

@@ -1,13 +1,12 @@
-#include "runtime/emulation/toolkit/narrow_sum.h"
+#include "runtime/emulation/device/narrow_sum.h"
 
 #include <algorithm>
 #include <cmath>
 
 namespace tessera::emulation {
-namespace {
 
-/// `sum` and up to 32 products more.
-float step(float sum, const float* a, const float* b, std::int64_t stride, std::int64_t depth) {
+float narrow_step(float sum, const float* a, const float* b, std::int64_t stride,
+                  std::int64_t depth) {
   float terms[kNarrowStep + 1] = {sum};
   float largest = std::abs(sum), plain = sum;
   for (std::int64_t k = 0; k < depth; ++k) {
@@ -24,14 +23,12 @@ float step(float sum, const float* a, const float* b, std::int64_t stride, std::
   return static_cast<float>(std::ldexp(total, last));
 }
 
-}  // namespace
-
 float narrow_sum(const float* a, const float* b, std::int64_t stride, std::int64_t depth) {
   float total = 0.0f;
   for (std::int64_t begin = 0; begin < depth; begin += kNarrowDepth) {
     float sum = 0.0f;
     for (std::int64_t k = begin; k < std::min(begin + kNarrowDepth, depth); k += kNarrowStep) {
-      sum = step(sum, a + k, b + k * stride, stride, std::min(kNarrowStep, depth - k));
+      sum = narrow_step(sum, a + k, b + k * stride, stride, std::min(kNarrowStep, depth - k));
     }
     total += sum;
   }
