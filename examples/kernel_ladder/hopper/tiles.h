@@ -1,4 +1,4 @@
-// A step's tiles of a and b for wgmma, and the sums of a warpgroup (sm_90a).
+// The tiles of a step for wgmma, and the sums of a warpgroup (sm_90a).
 #pragma once
 
 #include "examples/kernel_ladder/matmul/product.h"
