@@ -12,6 +12,11 @@ import planting
 # Faults of a file that the same tests may notice, by name: text that occurs in the file exactly once, and
 # what replaces it.
 FAULTS = {
+    ("examples/kernel_ladder/error.h", "kernel_ladder"): {
+        "an error that is NaN is smaller than others": (
+            "return std::isnan(a) || a > b ? a : b;",
+            "return a < b ? b : a;"),
+    },
     ("examples/ladder/dense.cpp", "ladder"): {
         "slices are added one after another": (
             "  tree_reduce(summands.front(), summands, Reduction::sum);\n  return summands.front();",
@@ -69,7 +74,7 @@ GPU_FAULTS = {
             "  gpu::fence_shared_for_engines();\n",
             ""),
         "Hopper: chunks are not swizzled": (
-            "(chunk ^ r % 8) * kChunk",
+            "(chunk ^ row % 8) * kChunk",
             "chunk * kChunk"),
         "Hopper: the next tiles replace those that are multiplied": (
             "const StepTiles next{memory + (stage ^ 1) * StepTiles::kElements};",

@@ -7,25 +7,34 @@
 namespace tessera::kernel_ladder::hopper {
 namespace {
 
-constexpr int kThreads = 2 * gpu::kWarpgroup, kStages = 2;
+constexpr int kThreads = 2 * gpu::kWarpgroup, kStages = 2, kBatch = 4;
 
-/// Copies a tile, 16 bytes at a time, to the places of the 128-byte swizzle. Elements beyond the matrix become
-/// zeros.
+/// Copies a tile to the places of the 128-byte swizzle. A thread has kBatch loads of 16 bytes in flight. Elements
+/// beyond the matrix become zeros.
 template <int kTileRows, int kChannels>
 __device__ void copy_tile(const gpu::PanelTile<bfloat16, kTileRows, kChannels>& tile,
                           const bfloat16* from, std::int64_t height, std::int64_t width,
                           std::int64_t row0, std::int64_t column0) {
   constexpr int kChunk = 8, kChunks = kChannels / kChunk, kPanelChunks = gpu::kPanel / kChunk;
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kChunks; i += kThreads) {
-    const int r = i / kChunks, panel = i % kChunks / kPanelChunks, chunk = i % kPanelChunks;
-    const std::int64_t row = row0 + r, column = column0 + i % kChunks * kChunk;
-    const bool inside = row < height && column < width;
-    const uint4 values =
-        inside ? *reinterpret_cast<const uint4*>(from + row * width + column) : uint4{};
-    bfloat16* const to =
-        tile.data + (panel * kTileRows + r) * gpu::kPanel + (chunk ^ r % 8) * kChunk;
-    gpu::write_for_engines(*reinterpret_cast<uint4*>(to), values);
+  static_assert(kTileRows * kChunks % (kBatch * kThreads) == 0);
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int first = thread; first < kTileRows * kChunks; first += kBatch * kThreads) {
+    uint4 values[kBatch];
+#pragma unroll
+    for (int n = 0; n < kBatch; ++n) {
+      const int i = first + n * kThreads;
+      const std::int64_t row = row0 + i / kChunks, column = column0 + i % kChunks * kChunk;
+      const bool inside = row < height && column < width;
+      values[n] = inside ? *reinterpret_cast<const uint4*>(from + row * width + column) : uint4{};
+    }
+#pragma unroll
+    for (int n = 0; n < kBatch; ++n) {
+      const int i = first + n * kThreads;
+      const int row = i / kChunks, panel = i % kChunks / kPanelChunks, chunk = i % kPanelChunks;
+      bfloat16* const to =
+          tile.data + (panel * kTileRows + row) * gpu::kPanel + (chunk ^ row % 8) * kChunk;
+      gpu::write_for_engines(*reinterpret_cast<uint4*>(to), values[n]);
+    }
   }
 }
 
