@@ -23,8 +23,15 @@ struct Options {
 };
 
 const std::vector<Ladder>& ladders() {
-  static const std::vector<Ladder> all = {matmul_ladder(), norm_ladder(), softmax_ladder(),
-                                          attention_ladder()};
+  static const std::vector<Ladder> all = {
+    matmul_ladder(),
+    norm_ladder(),
+    softmax_ladder(),
+    attention_ladder(),
+#if defined(TESSERA_CUDA)
+    hopper_ladder(),
+#endif
+  };
   return all;
 }
 
@@ -37,11 +44,13 @@ std::vector<std::string> names() {
 void run(const Options& options) {
   const Ladder& ladder = *std::find_if(ladders().begin(), ladders().end(),
                                        [&](const Ladder& l) { return l.name == options.op; });
-  if (options.check) return ladder.check();
   check(options.shape.empty() || options.shape.size() == ladder.shape.size(),
         "--shape has {} numbers; --op {} takes {}: {}", options.shape.size(), ladder.name,
         ladder.shape.size(), ladder.sizes);
-  ladder.time(options.shape.empty() ? ladder.shape : options.shape, options.runs);
+  run_ranks({.device = {ladder.device, 0}, .threads = options.threads}, [&](Communicator&) {
+    if (options.check) return ladder.check();
+    ladder.time(options.shape.empty() ? ladder.shape : options.shape, options.runs);
+  });
 }
 
 }  // namespace
@@ -54,15 +63,14 @@ int main(int count, char** arguments) {
   app.shows_defaults();
   app.option("--op", options.op, "The ladder").required().one_of(kernel_ladder::names());
   app.option("--shape", options.shape,
-             "matmul: M,N,K; norm, softmax: rows,columns; attention: heads,tokens,channels")
+             "matmul, hopper: M,N,K; norm, softmax: rows,columns; attention: heads,tokens,channels")
       .separated_by_commas()
       .positive();
   app.option("--threads", options.threads, "0: all cores").not_negative();
   app.option("--runs", options.runs, "Timed runs per rung").positive();
   app.flag("--check", options.check, "Print the rungs' errors instead of their times");
   return run_main(app, count, arguments, [&] {
-    run_ranks({.device = {DeviceType::cpu, 0}, .threads = options.threads},
-              [&](Communicator&) { kernel_ladder::run(options); });
+    kernel_ladder::run(options);
     return 0;
   });
 }

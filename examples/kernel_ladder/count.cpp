@@ -1,6 +1,6 @@
 // count_ladder: counts the accesses to memory of the rungs for a GPU, on the emulated one.
 //
-//   count_ladder --op matmul|norm|softmax|attention [--shape 256,256,64]
+//   count_ladder --op matmul|hopper|norm|softmax|attention [--shape 256,256,64]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "examples/kernel_ladder/attention/gpu_rungs.h"
 #include "examples/kernel_ladder/attention/operands.h"
 #include "examples/kernel_ladder/counted.h"
+#include "examples/kernel_ladder/hopper/rungs.h"
 #include "examples/kernel_ladder/matmul/gpu_rungs.h"
 #include "examples/kernel_ladder/matmul/operands.h"
 #include "examples/kernel_ladder/norm/gpu_rungs.h"
@@ -33,17 +34,33 @@ void print_counts_of(const Operands& operands, const Rungs& rungs) {
   print_counts(counted);
 }
 
-void count_products(const Sizes& shape) {
+/// Prints a product's heading.
+void begin_products(const Sizes& shape) {
   const std::int64_t M = shape[0], N = shape[1], K = shape[2];
   check(N % 8 == 0 && K % 8 == 0, "--shape {},{},{}: N and K must be multiples of 8", M, N, K);
   fmt::print("[{}, {}] x [{}, {}], counted\n", M, K, K, N);
-  const Operands f32(M, N, K, DType::f32), bf16(M, N, K, DType::bf16);
+}
+
+void count_products(const Sizes& shape) {
+  begin_products(shape);
+  const Operands f32(shape[0], shape[1], shape[2], DType::f32);
+  const Operands bf16(shape[0], shape[1], shape[2], DType::bf16);
   std::vector<Counted> counted;
   for (const MatmulRung& rung : matmul::kGpuRungs) {
     counted.push_back(count(rung, f32.product<float>()));
   }
   counted.push_back(count(matmul::kTensorCores, bf16.product<bfloat16>()));
   print_counts(counted);
+}
+
+void count_products_on_hopper(const Sizes& shape) {
+  begin_products(shape);
+  const Operands operands(shape[0], shape[1], shape[2], DType::bf16);
+  std::vector<Counted> counted = {count(matmul::kTensorCores, operands.product<bfloat16>())};
+  for (const auto& rung : hopper::kRungs) {
+    counted.push_back(count(rung, operands.product<bfloat16>()));
+  }
+  print_counts_of_tiles(counted);
 }
 
 void count_norms(const Sizes& shape) {
@@ -68,7 +85,8 @@ struct Ladder {
   void (*count)(const Sizes& shape);
 };
 
-const std::array<Ladder, 4> kLadders = {{{"matmul", {256, 256, 64}, count_products},
+const std::array<Ladder, 5> kLadders = {{{"matmul", {256, 256, 64}, count_products},
+                                         {"hopper", {512, 512, 128}, count_products_on_hopper},
                                          {"norm", {256, 768}, count_norms},
                                          {"softmax", {256, 768}, count_softmaxes},
                                          {"attention", {2, 128}, count_attention}}};
@@ -98,7 +116,8 @@ int main(int count, char** arguments) {
               "Counts the accesses of a ladder's rungs for a GPU, on the emulated one");
   app.option("--op", op, "The ladder").required().one_of(kernel_ladder::names());
   app.option("--shape", shape,
-             "matmul: M,N,K (N, K multiples of 8); norm, softmax: rows,columns (at most 1024, a "
+             "matmul, hopper: M,N,K (N, K multiples of 8); norm, softmax: rows,columns (at most "
+             "1024, a "
              "multiple of 4); attention: heads,tokens")
       .separated_by_commas()
       .positive();

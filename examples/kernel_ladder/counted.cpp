@@ -35,4 +35,25 @@ void print_counts(const std::vector<Counted>& rungs) {
   flush_output();
 }
 
+void print_counts_of_tiles(const std::vector<Counted>& rungs) {
+  constexpr std::uint64_t kSectorsOfKiB = 32, kWarpBytes = 32 * 16;
+  const std::uint64_t reads = least(rungs, &Statistics::reads);
+  const std::uint64_t writes = least(rungs, &Statistics::writes);
+  fmt::print("{:<13} {:>8} {:>8} {:>8} {:>7} {:>7} {:>14} {:>10} {:>6} {:>6}\n", "", "KiB read",
+             "of least", "written", "blocks", "copies", "shared memory", "conflicts", "mma",
+             "wgmma");
+  for (const auto& [rung, work] : rungs) {
+    const std::uint64_t by_threads = work.reads.bytes - work.bulk_copy_bytes;
+    fmt::print("{:<13} {:>8} {:>8.1f} {:>8} {:>7} {:>7} {:>14} {:>10} {:>6} {:>6}\n", rung,
+               work.reads.sectors / kSectorsOfKiB,
+               static_cast<double>(work.reads.sectors) / static_cast<double>(reads),
+               work.writes.sectors / kSectorsOfKiB, work.blocks,
+               by_threads / kWarpBytes + work.tile_copies,
+               work.shared_accesses + work.matrix_loads / 4, work.bank_conflicts,
+               work.matrix_products, work.warpgroup_products);
+  }
+  fmt::print("{:<13} {:>8} {:>17}\n", "the least", reads / kSectorsOfKiB, writes / kSectorsOfKiB);
+  flush_output();
+}
+
 }  // namespace tessera::kernel_ladder

@@ -33,4 +33,9 @@ Counted count(const Rung<Problem>& rung, const Problem& problem) {
 /// once.
 void print_counts(const std::vector<Counted>& rungs);
 
+/// The same for rungs whose tiles the copy engine may load: bytes read from the second-level cache, over the least
+/// possible; bytes written; thread blocks; instructions of warps that copy 16 bytes a lane or a tile; those that
+/// access shared memory, and their bank conflicts; matrix instructions of a warp and of a warpgroup.
+void print_counts_of_tiles(const std::vector<Counted>& rungs);
+
 }  // namespace tessera::kernel_ladder

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/device.h"
+
 namespace tessera::kernel_ladder {
 
 /// A ladder of kernels for one operation.
@@ -17,11 +19,13 @@ struct Ladder {
   void (*time)(const std::vector<std::int64_t>& shape, int runs);
   /// Prints the rungs' errors at a small shape.
   void (*check)();
+  DeviceType device = DeviceType::cpu;
 };
 
 Ladder matmul_ladder();
 Ladder norm_ladder();
 Ladder softmax_ladder();
 Ladder attention_ladder();
+Ladder hopper_ladder();  // in builds with a GPU
 
 }  // namespace tessera::kernel_ladder

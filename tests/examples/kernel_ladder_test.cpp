@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "examples/kernel_ladder/attention/operands.h"
 #include "examples/kernel_ladder/matmul/operands.h"
@@ -52,6 +53,17 @@ TEST_CASE("every rung of the ladder of products computes c = a b with the bits o
           "[cpu]") {
   check_matmul(1);
   check_matmul(3);
+}
+
+TEST_CASE("no bound holds for the error of a result that is NaN", "[cpu]") {
+  RankContext rank({.device = {DeviceType::cpu, 0}, .threads = 1});
+  const ContextGuard guard(rank);
+  for (const std::int64_t place : {0, 1, 3}) {
+    const Operands operands(2, 2, 3, DType::f32);
+    three_loops(operands.product<float>());
+    operands.c.data<float>()[place] = std::nanf("");
+    CHECK_FALSE(largest_error(operands) <= 1e30);
+  }
 }
 
 /// Calls run() on 1 and on 3 threads.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "examples/kernel_ladder/error.h"
 #include "kernels/cast/op.h"
 #include "tools/measure/noise.h"
 
@@ -68,7 +69,7 @@ double largest_error(const Attention& p) {
         exact += term, absolute += std::abs(term);
       }
       const double error = std::abs(p.o[head + i * p.D + d] - exact);
-      largest = std::max(largest, error / (0x1p-24 * absolute));
+      largest = larger_error(largest, error / (0x1p-24 * absolute));
     }
   });
   return largest;

@@ -1,8 +1,8 @@
 #include "examples/kernel_ladder/matmul/operands.h"
 
-#include <algorithm>
 #include <cmath>
 
+#include "examples/kernel_ladder/error.h"
 #include "examples/kernel_ladder/matmul/rungs.h"
 #include "tools/measure/noise.h"
 
@@ -20,7 +20,7 @@ double error_of(const Product<T>& p) {
                             static_cast<double>(static_cast<float>(p.b[k * p.N + j]));
         sum += term, absolute += std::abs(term);
       }
-      largest = std::max(largest, std::abs(p.c[i * p.N + j] - sum) / (0x1p-24 * absolute));
+      largest = larger_error(largest, std::abs(p.c[i * p.N + j] - sum) / (0x1p-24 * absolute));
     }
   }
   return largest;

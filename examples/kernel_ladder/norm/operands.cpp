@@ -1,8 +1,8 @@
 #include "examples/kernel_ladder/norm/operands.h"
 
-#include <algorithm>
 #include <cmath>
 
+#include "examples/kernel_ladder/error.h"
 #include "tools/measure/noise.h"
 
 namespace tessera::kernel_ladder::norm {
@@ -22,7 +22,7 @@ double largest_error(const Norm& p) {
   double largest = 0.0;
   const auto compare = [&](float value, double exact) {
     const double error = std::abs(value - exact);
-    largest = std::max(largest, error == 0.0 ? 0.0 : error / (0x1p-24 * std::abs(exact)));
+    largest = larger_error(largest, error == 0.0 ? 0.0 : error / (0x1p-24 * std::abs(exact)));
   };
   for (std::int64_t n = 0; n < p.N; ++n) {
     const float* const x = p.x + n * p.C;

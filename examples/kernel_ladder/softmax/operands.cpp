@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "examples/kernel_ladder/error.h"
 #include "kernels/scale/op.h"
 #include "tools/measure/noise.h"
 
@@ -27,7 +28,7 @@ Softmax Operands::problem() const {
 double largest_error(const Softmax& p, bool has_y) {
   double largest = 0.0;
   const auto compare = [&](double value, double exact) {
-    largest = std::max(largest, std::abs(value - exact) / (0x1p-24 * exact));
+    largest = larger_error(largest, std::abs(value - exact) / (0x1p-24 * exact));
   };
   for (std::int64_t n = 0; n < p.N; ++n) {
     const float* const x = p.x + n * p.C;
