@@ -875,6 +875,9 @@ FAULTS = {
         "heads of 128 take the large tile on every GPU": (
             "2 * LargeMemory::kBytes + 1024 <= gpu::shared_memory_limit()",
             "LargeMemory::kBytes > 0"),
+        "heads of 256 have the tile of heads of 128": (
+            "kHeadSize > 128 ? 32 : 64;",
+            "64;"),
     },
     ("kernels/attention/cuda/schedule.h", "kernels_emulated_attention"): {
         "a section of heads is as wide as all that remain": (
@@ -1113,6 +1116,9 @@ FAULTS = {
         "a padded head has channels of its neighbour": (
             "const int end = chunk * 8 < source.channels ? count : 0;",
             "const int end = count;"),
+        "heads of 256: all rows of a chunk are at the place of the first": (
+            "(place ^ i % 8 * 8);",
+            "place;"),
     },
     ("kernels/attention/cuda.cpp", "kernels_attention_rotary"): {
         "the pairs of a padded head are those of its tile": (

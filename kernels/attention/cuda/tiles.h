@@ -57,16 +57,18 @@ __device__ void load_async(const SharedTile<T, kRows, kHeadSize>& tile, const Ro
                            int first, int count) {
   constexpr int kStride = kRowStride<kHeadSize>, kChunks = kStride / 8;
   constexpr int kRowsAtOnce = kThreads / kChunks;
-  static_assert(kThreads % kChunks == 0 && kRows % kRowsAtOnce == 0);
+  static_assert(kThreads % kChunks == 0 && kRows % kRowsAtOnce == 0 && kRowsAtOnce % 4 == 0);
   const unsigned thread = gpu::unhoisted(threadIdx.x);
   const int row = static_cast<int>(thread / kChunks), chunk = static_cast<int>(thread % kChunks);
   if (kHeadSize < kStride && chunk >= kHeadSize / 8) return;
   const int end = chunk * 8 < source.channels ? count : 0;
   const T* from = source[first + row] + chunk * 8;
-  T* const to = tile.data + place_of<kHeadSize>(row, chunk);
+  const int place = place_of<kHeadSize>(row, chunk);
 #pragma unroll
   for (int i = 0; i < kRows; i += kRowsAtOnce) {
-    gpu::copy_async(to + i * kStride, from, first + row + i < end ? 16 : 0);
+    // Four rows down a chunk's place changes in bit 2: r % 8 ^ 4.
+    T* const to = tile.data + i * kStride + (place ^ i % 8 * 8);
+    gpu::copy_async(to, from, first + row + i < end ? 16 : 0);
     from += kRowsAtOnce * source.stride;
   }
 }
