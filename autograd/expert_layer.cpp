@@ -16,9 +16,14 @@ namespace {
 /// In a dry run rows travel while others are computed, so each product is work of its own. `parts`: of this
 /// rank's sums.
 void log_product(Work::Kind kind, const Tensor& rows, std::int64_t inputs, std::int64_t outputs,
-                 std::int64_t parts) {
+                 std::int64_t parts, bool in_8_bits = false) {
   const auto products = static_cast<double>(rows.size(0) * inputs * outputs);
-  log_work({.kind = kind, .amount = 2.0 * products / static_cast<double>(parts)});
+  const double amount = 2.0 * products / static_cast<double>(parts);
+  log_work({.kind = kind, .amount = amount, .in_8_bits = in_8_bits ? amount : 0.0});
+}
+/// Other products of 8-bit factors expand them (kernels/grouped_matmul/factor.h).
+bool multiplies_in_8_bits(const Tensor& rows, WeightLayout layout) {
+  return is_fp8(rows.dtype()) && layout == WeightLayout::out_in;
 }
 
 Transpose forward(WeightLayout layout) {
@@ -95,7 +100,8 @@ ExpertLayer::Factors ExpertLayer::factors(Fp8Role role, const Tensor& rows) cons
 Tensor ExpertLayer::operator()(const Tensor& rows, const Tensor& offsets) const {
   const auto [x, w] = factors(Fp8Role::input, rows);
   const Tensor y = activation({rows.size(0), outputs()}, product_dtype(rows));
-  log_product(Work::Kind::forward, rows, inputs(), outputs(), 1);
+  log_product(Work::Kind::forward, rows, inputs(), outputs(), 1,
+              multiplies_in_8_bits(rows, layout));
   grouped_matmul(y, x, w, offsets, forward(layout));
   add_forward(y, weight.adapter().get(), x, offsets);
   return y;
@@ -110,7 +116,8 @@ std::pair<Tensor, Tensor> ExpertLayer::gated(const Tensor& rows, const Tensor& o
   }
   const auto [x, w] = factors(Fp8Role::input, rows);
   const Tensor y = activation({rows.size(0), outputs()}, product_dtype(rows));
-  log_product(Work::Kind::forward, rows, inputs(), outputs(), 1);
+  log_product(Work::Kind::forward, rows, inputs(), outputs(), 1,
+              multiplies_in_8_bits(rows, layout));
   grouped_matmul_swiglu(h, y, x, w, offsets, forward(layout));
   return {y, h};
 }

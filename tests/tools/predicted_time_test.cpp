@@ -178,6 +178,26 @@ TEST_CASE(
   CHECK(backward == Approx(2.0 * tokens * (3 + 3 + 2) * kBlock));
 }
 
+TEST_CASE(
+    "prediction: in fp8 the experts' forward products are in 8 bits, and their gradients in 16") {
+  Config config = tiny("qwen3-moe-mini", 2);
+  const auto in_8_bits = [&](Work::Kind kind) {
+    double sum = 0.0;
+    const StepMemory step = dry_run(resolve(config), {.threads = 1});
+    for (const StreamLog::Entry& entry : step.log.entries()) {
+      if (entry.work && entry.work->kind == kind) sum += entry.work->in_8_bits;
+    }
+    return sum;
+  };
+  config.model.experts_per_token = 2;
+  config.runtime.compute_dtype = ComputeDtype::eight_bits();
+  // Attention has q and o of 16 x 16, k and v of 8 x 16. A token has two experts, with three matrices of 8 x 16 each.
+  constexpr double kAttention = 2 * 16 * 16 + 2 * 8 * 16, kExperts = 2 * 3 * 8 * 16;
+  const double tokens = 8 * 6;
+  CHECK(in_8_bits(Work::Kind::forward) == Approx(2.0 * tokens * 3 * (kAttention + kExperts)));
+  CHECK(in_8_bits(Work::Kind::backward) == Approx(2.0 * tokens * 3 * 2 * kAttention));
+}
+
 TEST_CASE("prediction: frozen weights have no gradient's operations, and adapters have theirs") {
   const auto tokens = [](const Config& config) {
     return static_cast<double>(tokens_per_step(config.data));
