@@ -189,6 +189,7 @@ TEST_CASE(
     }
     return sum;
   };
+  config.model.head_size = 4;
   config.model.experts_per_token = 2;
   config.runtime.compute_dtype = ComputeDtype::eight_bits();
   // Attention has q and o of 16 x 16, k and v of 8 x 16. A token has two experts, with three matrices of 8 x 16 each.
