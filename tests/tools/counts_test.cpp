@@ -98,6 +98,10 @@ TEST_CASE("a kernel is named by its operation") {
   REQUIRE(kernel_label("void tessera::gpu::elementwise_kernel<tessera::bfloat16, "
                        "tessera::cuda::(anonymous namespace)::Add, tessera::bfloat16>(int)",
                        "/src/kernels/cuda/elementwise.h") == "elementwise/Add");
+  REQUIRE(kernel_label("void tessera::cuda::groups::grouped_hopper_kernel<tessera::E4m3Pair, "
+                       "tessera::bfloat16>(int)",
+                       "kernels/grouped_matmul/hopper/products.cu") ==
+          "grouped_matmul/grouped_hopper_kernel, 8 bits");
   REQUIRE(kernel_label("cublasLtMatmul", "") == "cublasLtMatmul");
 }
 
@@ -164,6 +168,9 @@ TEST_CASE(
       efficiency_of(h200, ProductRate::sustained, "cublasLtMatmul, 8 bits", false, {});
   CHECK(roofline_time(h200, 2 * 636e12, 1.0, in_8_bits) == Approx(1.0));
   CHECK(is_product(in_8_bits));
+  const std::string own = "grouped_matmul/grouped_hopper_kernel";
+  CHECK(efficiency_of(h200, ProductRate::sustained, own + ", 8 bits", false, {}).of_flops ==
+        Approx(2.0 * efficiency_of(h200, ProductRate::sustained, own, false, {}).of_flops));
   CHECK(peak_of("cublasLtMatmul, 8 bits") == 2.0);
   CHECK(peak_of("cublasLtMatmul") == 1.0);
 }

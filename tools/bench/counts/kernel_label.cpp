@@ -46,7 +46,8 @@ std::string kernel_label(std::string name, const std::string& file) {
     const auto functor = name.find("tessera::cuda::");
     if (functor != name.npos) return "elementwise/" + last_name(name.substr(functor));
   }
-  return operation_of(file) + "/" + kernel;
+  const bool in_8_bits = name.find("E4m3Pair") != name.npos;
+  return operation_of(file) + "/" + kernel + (in_8_bits ? ", 8 bits" : "");
 }
 
 }  // namespace tessera

@@ -9,7 +9,8 @@ namespace tessera {
 
 /// "swiglu/forward_kernel" for a kernel of kernels/swiglu with the full name "void
 /// tessera::cuda::(anonymous namespace)::forward_kernel<...>(...)". An elementwise kernel has its
-/// functor's name: "elementwise/GeluForward". Without a file, the name itself.
+/// functor's name: "elementwise/GeluForward". A product of 8-bit numbers has ", 8 bits" behind its name. Without
+/// a file, the name itself.
 std::string kernel_label(std::string name, const std::string& file);
 
 enum class StepPhase { forward, backward, optimizer };
