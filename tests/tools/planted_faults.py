@@ -370,12 +370,6 @@ FAULTS = {
         "masters are read while they are updated": (
             "  wait_for_last_update();\n  return shards_;",
             "  return shards_;"),
-        "the largest weights of 8 bits stay in the next step": (
-            "  at_every_write_();\n  const Stream& stream",
-            "  const Stream& stream"),
-        "no gather under the rest of the update": (
-            "  updated_ = stream.record();\n  prefetch_first();\n",
-            "  updated_ = stream.record();\n"),
     },
     ("sharding/strategy/resident_parameters.cpp", "overlap"): {
         "a unit's forward pass does not wait for its update": (
