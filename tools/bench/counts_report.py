@@ -20,7 +20,8 @@ PHASES = ["forward", "backward", "optimizer"]
 def name_of(report):
     batch = report["describes"].rsplit("batch ", 1)[1].split(" x ")
     masters = ", bf16 masters" if "optimizer.master_dtype=bf16" in report["settings"] else ""
-    return f"{report['model']}, {int(batch[0])} x {int(batch[1]):,}{masters}"
+    dtype = ", fp8" if "runtime.compute_dtype=fp8" in report["settings"] else ""
+    return f"{report['model']}, {int(batch[0])} x {int(batch[1]):,}{masters}{dtype}"
 
 
 def bytes_of(layer, phase):
@@ -61,7 +62,7 @@ def kernel_rows(report):
     for kernel in report["layer_kernels"]:
         if kernel["launches"] and kernel["phase"] != "optimizer":
             yield [name_of(report), kernel["phase"], f"`{kernel['kernel']}`", f"{kernel['launches']:.0f}",
-                   megabytes(kernel, "distinct"), megabytes(kernel, "sectors"),
+                   megabytes(kernel, "distinct"),
                    f"{kernel['matrix_flops'] / 1e9:.1f}"]
 
 
@@ -79,7 +80,7 @@ def main(paths):
           map(time_row, reports))
     table(["model", "steps", *reports[0]["host_calls"]["queued"]],
           (row for report in reports for row in host_calls(report)))
-    table(["model", "phase", "kernel", "launches", "distinct MB", "sectors MB", "GFLOP"],
+    table(["model", "phase", "kernel", "launches", "distinct MB", "GFLOP"],
           (row for report in reports for row in kernel_rows(report)))
 
 
