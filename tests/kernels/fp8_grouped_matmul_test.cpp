@@ -2,13 +2,12 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "kernels/fp8/op.h"
 #include "kernels/grouped_matmul/factor.h"
 #include "kernels/swiglu/op.h"
+#include "tests/kernels/fp8_factor.h"
 #include "tests/kernels/product_reference.h"
 #include "tests/support/device.h"
 #include "tests/support/precision.h"
-#include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 #include "tests/support/schedules.h"
 
@@ -16,17 +15,8 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+using test::fp8_factor;
 using test::same_bits;
-
-/// One rounding to bf16. Tensor cores of Hopper keep about 14 bits of a sum.
-constexpr double kBound = 0x1p-8;
-
-Factor factor(const Shape& shape, DType format, const std::string& name, double scale) {
-  const auto number = [](double value) { return Tensor::full({1}, DType::f32, value); };
-  const Tensor x = test::normal_tensor(shape, DType::bf16, name), y = Tensor::zeros(shape, format);
-  fp8_quantize(y, x, number(scale), number(0.0));
-  return {y, number(1 / scale)};
-}
 
 /// The rows of each expert, and the extents of its matrix.
 struct Size {
@@ -45,8 +35,8 @@ struct Layer {
       : s(size),
         transpose(t),
         offsets(offsets_of(size.counts)),
-        x(factor({rows(), s.in}, format, "x", 64.0)),
-        weight(factor(
+        x(fp8_factor({rows(), s.in}, format, "x", 64.0)),
+        weight(fp8_factor(
             t == Transpose::yes ? Shape{experts(), s.out, s.in} : Shape{experts(), s.in, s.out},
             DType::e4m3, "weight", 128.0)) {}
 
@@ -108,7 +98,7 @@ TEST_CASE("8-bit grouped products: every expert's rows, in both layouts of the w
         CAPTURE(size.counts, size.in, size.out, transpose == Transpose::yes, name_of(format));
         test::for_every_schedule([&] {
           const Layer layer(size, transpose, format);
-          CHECK(layer.error_of(layer.y()) < kBound);
+          CHECK(layer.error_of(layer.y()) < test::kFp8Bound);
         });
       }
     }
@@ -125,7 +115,7 @@ TEST_CASE("8-bit grouped products: Hopper takes rows of multiples of 16 depths a
     const Tensor y = layer.empty(size.out);
     CHECK(layer.as_stored(y) == hopper);
     if (!hopper) continue;
-    CHECK(layer.error_of(y) < kBound);
+    CHECK(layer.error_of(y) < test::kFp8Bound);
     CHECK_FALSE(Layer(size, Transpose::no).as_stored(y));
     CHECK_FALSE(Layer(size, Transpose::yes, DType::e5m2).as_stored(y));
     CHECK_FALSE(layer.as_stored(test::unaligned(y)));

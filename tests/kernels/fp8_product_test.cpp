@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "kernels/fp8/op.h"
 #include "kernels/linear/factor.h"
+#include "tests/kernels/fp8_factor.h"
 #include "tests/kernels/product_reference.h"
 #include "tests/support/device.h"
 #include "tests/support/precision.h"
@@ -14,19 +14,10 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+using test::fp8_factor;
 using test::relative_error;
 using test::to_doubles;
 using Values = std::vector<double>;
-
-/// One rounding to bf16. Tensor cores of Hopper keep about 14 bits of a sum.
-constexpr double kBound = 0x1p-8;
-
-Factor factor(const Shape& shape, DType format, const std::string& name, double scale) {
-  const auto number = [](double value) { return Tensor::full({1}, DType::f32, value); };
-  const Tensor x = test::normal_tensor(shape, DType::bf16, name), y = Tensor::zeros(shape, format);
-  fp8_quantize(y, x, number(scale), number(0.0));
-  return {y, number(1 / scale)};
-}
 
 struct Size {
   std::int64_t N, I, O;
@@ -47,10 +38,10 @@ struct Layer {
   Layer(const Size& size, Transpose t, DType gradients)
       : s(size),
         transpose(t),
-        x(factor({s.N, s.I}, DType::e4m3, "x", 64.0)),
-        weight(factor(t == Transpose::yes ? Shape{s.O, s.I} : Shape{s.I, s.O}, DType::e4m3,
-                      "weight", 128.0)),
-        dy(factor({s.N, s.O}, gradients, "dy", 0.5)),
+        x(fp8_factor({s.N, s.I}, DType::e4m3, "x", 64.0)),
+        weight(fp8_factor(t == Transpose::yes ? Shape{s.O, s.I} : Shape{s.I, s.O}, DType::e4m3,
+                          "weight", 128.0)),
+        dy(fp8_factor({s.N, s.O}, gradients, "dy", 0.5)),
         bias(test::normal_tensor({s.O}, DType::bf16, "bias")),
         residual(test::normal_tensor({s.N, s.O}, DType::bf16, "residual")) {}
 };
@@ -85,14 +76,14 @@ TEST_CASE("8-bit products: a layer's result, with bias and residual") {
     Values expected = product(layer.x, layer.weight, Transpose::no, layer.transpose);
     const Tensor y = test::poisoned({layer.s.N, layer.s.O}, DType::bf16);
     linear_forward(y, layer.x, layer.weight, layer.transpose, {});
-    CHECK(relative_error(to_doubles(y), expected) < kBound);
+    CHECK(relative_error(to_doubles(y), expected) < test::kFp8Bound);
 
     const Values bias = to_doubles(layer.bias), residual = to_doubles(layer.residual);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       expected[i] += bias[i % bias.size()] + residual[i];
     }
     linear_forward(y, layer.x, layer.weight, layer.transpose, layer.bias, layer.residual);
-    CHECK(relative_error(to_doubles(y), expected) < 2 * kBound);
+    CHECK(relative_error(to_doubles(y), expected) < 2 * test::kFp8Bound);
   });
 }
 
@@ -102,7 +93,7 @@ TEST_CASE("8-bit products: the gradients of the input and of the weight") {
     const Tensor dx = test::poisoned({s.N, s.I}, DType::bf16);
     linear_backward_input(dx, dy, weight, transpose);
     CHECK(relative_error(to_doubles(dx), product(dy, weight, Transpose::no, opposite(transpose))) <
-          kBound);
+          test::kFp8Bound);
 
     const bool as_stored = transpose == Transpose::no;
     const Values dw =
@@ -114,13 +105,13 @@ TEST_CASE("8-bit products: the gradients of the input and of the weight") {
       linear_backward_weight(dweight, dbias, x, dy, transpose, Accumulate::yes, Accumulate::no);
       Values expected = dw;
       for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
-      CHECK(relative_error(to_doubles(dweight), expected) < kBound);
+      CHECK(relative_error(to_doubles(dweight), expected) < test::kFp8Bound);
       linear_backward_weight(dweight, {}, x, dy, transpose, Accumulate::no, Accumulate::no);
-      CHECK(relative_error(to_doubles(dweight), dw) < kBound);
+      CHECK(relative_error(to_doubles(dweight), dw) < test::kFp8Bound);
       Values sums(static_cast<std::size_t>(s.O));
       const Values gradient = to_doubles(expanded(dy));
       for (std::size_t i = 0; i < gradient.size(); ++i) sums[i % sums.size()] += gradient[i];
-      CHECK(relative_error(to_doubles(dbias), sums) < kBound);
+      CHECK(relative_error(to_doubles(dbias), sums) < test::kFp8Bound);
     }
   });
 }
@@ -132,7 +123,7 @@ TEST_CASE("8-bit products: a GPU takes extents that are multiples of 16, and has
     const Tensor y = test::poisoned({s.N, s.O}, DType::bf16), slow = y.clone();
     CHECK(as_stored(y, x, Transpose::no, weight, transpose) == suits);
     linear_forward(slow, expanded(x), expanded(weight), transpose, {}, Tensor());
-    if (suits) CHECK(relative_error(to_doubles(y), to_doubles(slow)) < kBound / 16);
+    if (suits) CHECK(relative_error(to_doubles(y), to_doubles(slow)) < test::kFp8Bound / 16);
 
     const bool suits_rows = suits && is_multiple(s.N);
     const Tensor dweight = test::poisoned({s.O, s.I}, DType::f32);
@@ -147,7 +138,7 @@ TEST_CASE("8-bit products: a GPU takes extents that are multiples of 16, and has
 
 TEST_CASE("8-bit products refuse one factor in 8 bits and one in another dtype") {
   const test::Rank rank;
-  const Factor x = factor({4, 4}, DType::e4m3, "x", 1.0);
+  const Factor x = fp8_factor({4, 4}, DType::e4m3, "x", 1.0);
   const Tensor y = Tensor::zeros({4, 4}, DType::bf16);
   CHECK_THROWS_WITH(linear_forward(y, x, y.clone(), Transpose::no, {}),
                     Contains("a product of 8-bit numbers needs two 8-bit factors"));
