@@ -33,7 +33,7 @@ from typing import NamedTuple
 # Grouped products by mma.sync are held to 128 registers, so that two blocks share a multiprocessor. SGD's momentum
 # lacks one register of 32. For sm_120 the compiler keeps two words more of the norms' backward passes over their
 # longest rows, and for sm_90a of layer norm's over its shortest in f32. Patterns of "kernel architecture".
-MAY_SPILL = {"backward_hopper_kernel.*Li128ELb1E": 48, "tensor_core_kernel": 24, "sgd_kernel": 18,
+MAY_SPILL = {"backward_hopper_kernel.*Li128ELb1E": 48, "tensor_core_kernel": 32, "sgd_kernel": 18,
              "15backward_kernel.*RowLayout.* sm_120": 24,
              "15backward_kernel.*RowLayoutIfLi32ELi8ELb1E.* sm_90a": 24}
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")

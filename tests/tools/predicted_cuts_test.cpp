@@ -59,17 +59,23 @@ TEST_CASE("prediction: the operations of all ranks add up to those of a step und
     }
     // Six blocks have q, k, v and o of 32 x 32, and three matrices of 64 x 32. The sums that tensor ranks divide, one
     // for each weight, are products in 16 bits.
-    constexpr double kBlocks = 6 * (4 * 32 * 32 + 3 * 64 * 32);
+    // Forward these are the sums of o and the last matrix.
+    constexpr double kBlocks = 6 * (4 * 32 * 32 + 3 * 64 * 32), kDivided = 6 * (32 * 32 + 64 * 32);
     for (const ComputeDtype dtype : {ComputeDtype(), ComputeDtype::eight_bits()}) {
       config.runtime.compute_dtype = dtype;
       const ResolvedConfig run = resolve(config);
       const int ranks = one.tensor * one.context * one.pipeline;
-      double sum = 0.0, in_8_bits = 0.0;
+      double sum = 0.0, in_8_bits = 0.0, forward = 0.0;
       for (int rank = 0; rank < ranks; ++rank) {
-        const Work work =
-            operations_of(dry_run(run, {.rank = rank, .ranks = ranks, .threads = 1}).log);
+        const StepMemory step = dry_run(run, {.rank = rank, .ranks = ranks, .threads = 1});
+        const Work work = operations_of(step.log);
         sum += work.amount;
         in_8_bits += work.in_8_bits;
+        for (const StreamLog::Entry& entry : step.log.entries()) {
+          if (entry.work && entry.work->kind == Work::Kind::forward) {
+            forward += entry.work->in_8_bits;
+          }
+        }
       }
       INFO(one.tensor << " x " << one.context << " x " << one.pipeline << name_of(dtype));
       CHECK(sum == Approx(training_flops(make_model(run)->shape(), config.data.batch_size,
@@ -77,6 +83,8 @@ TEST_CASE("prediction: the operations of all ranks add up to those of a step und
       const auto tokens = static_cast<double>(tokens_per_step(config.data));
       const double each = one.tensor > 1 ? 4.0 : 6.0;
       CHECK(in_8_bits == Approx(dtype.fp8 ? each * tokens * kBlocks : 0.0));
+      const double of_forward = one.tensor > 1 ? kBlocks - kDivided : kBlocks;
+      CHECK(forward == Approx(dtype.fp8 ? 2.0 * tokens * of_forward : 0.0));
     }
   }
 }
