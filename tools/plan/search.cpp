@@ -142,10 +142,13 @@ class Search {
     const MachineRates& machine = *options_.machine;
     const int on_node = ranks_ / options_.nodes;
     const DType dtype = run_.sharding.compute_dtype;
-    const ComputeRates& rates = run_.config.runtime.compute_dtype.fp8
-                                    ? machine.compute_in_8_bits(on_node, dtype)
-                                    : machine.compute_of(on_node, dtype);
-    const double seconds = least_.seconds(cuts, micro_batches_of(cuts), recomputes, rates);
+    const auto at_rates = [&](const ComputeRates& rates) {
+      return least_.seconds(cuts, micro_batches_of(cuts), recomputes, rates);
+    };
+    double seconds = at_rates(machine.compute_of(on_node, dtype));
+    if (run_.config.runtime.compute_dtype.fp8) {
+      seconds = std::min(seconds, at_rates(machine.compute_in_8_bits(on_node, dtype)));
+    }
     return machine.cores > 0 ? 0.0 : seconds;
   }
 
