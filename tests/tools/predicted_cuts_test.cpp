@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -24,12 +25,10 @@ namespace tessera {
 namespace {
 
 /// The operations of a log, and those in 8 bits.
-Work operations_of(const StreamLog& log) {
+Work operations_of(const StreamLog& log, std::initializer_list<Work::Kind> kinds) {
   Work sum;
   for (const StreamLog::Entry& entry : log.entries()) {
-    const bool counts = entry.work && (entry.work->kind == Work::Kind::forward ||
-                                       entry.work->kind == Work::Kind::backward);
-    if (!counts) continue;
+    if (!entry.work || std::ranges::find(kinds, entry.work->kind) == kinds.end()) continue;
     sum.amount += entry.work->amount;
     sum.in_8_bits += entry.work->in_8_bits;
   }
@@ -68,14 +67,10 @@ TEST_CASE("prediction: the operations of all ranks add up to those of a step und
       double sum = 0.0, in_8_bits = 0.0, forward = 0.0;
       for (int rank = 0; rank < ranks; ++rank) {
         const StepMemory step = dry_run(run, {.rank = rank, .ranks = ranks, .threads = 1});
-        const Work work = operations_of(step.log);
+        const Work work = operations_of(step.log, {Work::Kind::forward, Work::Kind::backward});
         sum += work.amount;
         in_8_bits += work.in_8_bits;
-        for (const StreamLog::Entry& entry : step.log.entries()) {
-          if (entry.work && entry.work->kind == Work::Kind::forward) {
-            forward += entry.work->in_8_bits;
-          }
-        }
+        forward += operations_of(step.log, {Work::Kind::forward}).in_8_bits;
       }
       INFO(one.tensor << " x " << one.context << " x " << one.pipeline << name_of(dtype));
       CHECK(sum == Approx(training_flops(make_model(run)->shape(), config.data.batch_size,
