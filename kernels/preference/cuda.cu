@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// Thread i adds number i of all rows.
-__global__ void add_rows_kernel(float* sums, const float* of_rows, std::int64_t rows, float scale) {
+__global__ void __launch_bounds__(kSums)
+    add_rows_kernel(float* sums, const float* of_rows, std::int64_t rows, float scale) {
   float sum = 0.0f;
   for (std::int64_t row = 0; row < rows; ++row) sum += of_rows[row * kSums + threadIdx.x];
   sums[threadIdx.x] = scale * sum;
