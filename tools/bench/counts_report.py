@@ -19,9 +19,10 @@ PHASES = ["forward", "backward", "optimizer"]
 
 def name_of(report):
     batch = report["describes"].rsplit("batch ", 1)[1].split(" x ")
-    masters = ", bf16 masters" if "optimizer.master_dtype=bf16" in report["settings"] else ""
-    dtype = ", fp8" if "runtime.compute_dtype=fp8" in report["settings"] else ""
-    return f"{report['model']}, {int(batch[0])} x {int(batch[1]):,}{masters}{dtype}"
+    named = {"optimizer.master_dtype=bf16": ", bf16 masters", "optimizer.gradient_dtype=bf16": ", bf16 gradients",
+             "runtime.compute_dtype=fp8": ", fp8"}
+    settings = "".join(text for setting, text in named.items() if setting in report["settings"])
+    return f"{report['model']}, {int(batch[0])} x {int(batch[1]):,}{settings}"
 
 
 def bytes_of(layer, phase):
