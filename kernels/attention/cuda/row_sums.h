@@ -1,4 +1,4 @@
-// The sums of the gradients' rows, for the bias of the layer that made queries, keys and values.
+// Sums of the gradients' rows, which a bias of queries, keys and values needs.
 //
 // A tile of dQ, dK or dV leaves through shared memory (store, fragments.h). There its warps add up the
 // rows, as they were rounded, and write the sums to their part of a line:

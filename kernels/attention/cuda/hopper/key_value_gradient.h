@@ -179,7 +179,7 @@ struct Consumer {
           RowValues<1>::all(x.extents.scale), memory.outputs, rows.warp_of_block());
     sum_rows_of(block, x.extents.heads);
   }
-  /// Of the rows that were stored last. In a line the heads of this gradient begin at `first_head`.
+  /// The rows were stored last. In a line the heads of this gradient begin at `first_head`.
   __device__ void sum_rows_of(const KeyBlock& block, int first_head) {
     if (!kSumsRows<kHeadSize, kCut> || x.lines == nullptr) return;
     const int first_row = block.first_key + rows.warp_of_block();
