@@ -928,6 +928,9 @@ FAULTS = {
         "a line is added before its warps have their sums": (
             "  sync();\n  const int warp",
             "  const int warp"),
+        "Hopper: a warp stores its next rows over sums that are still added": (
+            "  sync();\n}\n",
+            "}\n"),
         "a line's warps add up the same channels": (
             "channel = 32 * warp + lane;",
             "channel = lane;"),
