@@ -17,9 +17,10 @@ namespace tessera {
 
 class Node;
 
-/// The place for the sum of a gradient's rows [C], next to the gradient. A bias needs this sum. The operation
-/// that computes the gradient may have it without another pass, and leaves it here. If anything else is added
-/// to the gradient, the engine empties the place. Null where no sum is wanted.
+/// The place for the sum of a gradient's rows, next to the gradient. A bias needs this sum. The operation
+/// that computes the gradient may have it without another pass, and leaves it here: the sum [C], or lines
+/// [L, C] of partial sums. If anything else is added to the gradient, the engine empties the place. Null where
+/// no sum is wanted.
 using GradientTotal = std::shared_ptr<Tensor>;
 
 class Variable {

@@ -54,9 +54,10 @@ void attend_forward(const std::shared_ptr<const ContextAxis>& axis, const Heads&
 void attend_backward(const std::shared_ptr<const ContextAxis>& axis, const Heads& dq,
                      const Heads& dk, const Heads& dv, const Heads& d_o, const Heads& q,
                      const Heads& k, const Heads& v, const Heads& o, const Tensor& logsumexp,
-                     float scale, const Tensor& first_key, const Rotary* rotary) {
+                     float scale, const Tensor& first_key, const Rotary* rotary,
+                     Tensor* row_sums = nullptr) {
   if (axis == nullptr) {
-    attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, rotary);
+    attention_backward(dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, rotary, row_sums);
     return;
   }
   context_attention_backward(*axis, dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key);
@@ -157,11 +158,13 @@ Variable attention(Variable qkv, std::int64_t heads, std::int64_t kv_heads, cons
   const Tensor logsumexp = activation({batch, heads, tokens}, statistics_dtype(x.dtype()));
   const std::shared_ptr<const ContextAxis> axis = context_axis();
   attend_forward(axis, queries(y), logsumexp, queries(qk), keys(qk), values(x), factor, first_key);
+  // The norms' backward pass changes the gradients after they have been summed.
+  const GradientTotal total = norm.defined() ? nullptr : total_of_gradient(qkv);
   const auto backward = [=](Tensor dy) -> Gradients {
     const Tensor dx = like(x);
     attend_backward(axis, queries(dx), keys(dx), values(dx), queries(dy), queries(qk), keys(qk),
                     values(x), queries(y), logsumexp, factor, first_key,
-                    rotary.defined() ? &rotary : nullptr);
+                    rotary.defined() ? &rotary : nullptr, total.get());
     if (norm.defined()) normalize_backward(dx, x, rstd, norm, heads, kv_heads);
     return {dx};
   };

@@ -19,6 +19,19 @@ std::int64_t trained_elements(const JoinedParameters& weight) {
   return elements;
 }
 
+/// A total in f32 is not added to 16 bits, and lines are not summed to them.
+bool takes_total(const JoinedGradient& dbias, const Tensor& total) {
+  return dbias.window().dtype() == total.dtype() ||
+         (dbias.accumulate() == Accumulate::no && total.rank() == 1);
+}
+void add_total(const JoinedGradient& dbias, const Tensor& total) {
+  if (total.rank() == 1) {
+    accumulate(dbias.window(), total, dbias.accumulate());
+  } else {
+    bias_backward(dbias.window(), total, dbias.accumulate());
+  }
+}
+
 }  // namespace
 
 GradientTotal total_for_bias(const JoinedParameters& bias, const Tensor& y) {
@@ -36,9 +49,7 @@ void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters
     const JoinedGradient dweight(weight), dbias(bias);
     const std::int64_t leaves = token_leaves();
     LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
-    // An f32 total is not added to 16 bits.
-    const bool has_total = dy_total.defined() && (dbias.accumulate() == Accumulate::no ||
-                                                  dbias.window().dtype() == dy_total.dtype());
+    const bool has_total = dy_total.defined() && takes_total(dbias, dy_total);
     LeafSum of_bias(has_total ? Tensor() : dbias.window(), dbias.accumulate(), leaves);
     for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
       const Factor x_of = factor_of(weight, Fp8Role::input, rows_of_leaf(x, leaf, leaves));
@@ -52,7 +63,7 @@ void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters
       of_weight.added();
       of_bias.added();
     }
-    if (has_total) accumulate(dbias.window(), dy_total, dbias.accumulate());
+    if (has_total) add_total(dbias, dy_total);
     dweight.finish();
     dbias.finish();
   });

@@ -385,7 +385,8 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
                         const Tensor& logsumexp, float scale, const Tensor& first_key,
-                        const Rotary* rotary) {
+                        const Rotary* rotary, Tensor* row_sums) {
+  if (row_sums != nullptr) *row_sums = {};
   visit_floating(q.tensor.dtype(), [&](auto type) {
     backward<decltype(type)>({dq, dk, dv, d_o, q, k, v, o, logsumexp, first_key}, scale);
   });

@@ -9,6 +9,7 @@
 #include "kernels/rope/op.h"
 #include "runtime/backends.h"
 #include "runtime/check.h"
+#include "runtime/integer.h"
 
 namespace tessera::cuda {
 namespace attention {
@@ -62,6 +63,13 @@ bool suits_decoding(std::initializer_list<const Heads*> heads, const Heads& k) {
          q.head_size <= 128 && q.tokens > 1 && are_aligned(heads);
 }
 
+/// As many lines of sums as the kernels write.
+Tensor memory_for_lines(const Heads& q, const Heads& k) {
+  return Tensor::empty({q.batch * ceil_div(q.tokens, std::int64_t{kTokensOfLine}),
+                        (q.heads + 2 * k.heads) * q.head_size},
+                       DType::f32);
+}
+
 void check_head_size(std::string_view op, std::int64_t head_size) {
   check(head_size <= kMostChannels, "{}: heads of {} channels; on a GPU they have at most {}", op,
         head_size, kMostChannels);
@@ -88,14 +96,17 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
                         const Tensor& logsumexp, float scale, const Tensor& first_key,
-                        const Rotary* rotary) {
+                        const Rotary* rotary, Tensor* row_sums) {
   using namespace attention;
+  Tensor none;
+  Tensor& lines = row_sums != nullptr ? *row_sums : none;
+  lines = {};
   check_head_size("attention_backward", q.head_size);
   if (k.batch == 0 || k.tokens == 0) return;
   // The rotation of a head that is padded would cross the lanes' registers.
   const Rotary* const in_tiles = fills_a_tile(q.head_size) ? rotary : nullptr;
   const RunTensors runs = find_runs(Pass::backward, first_key, q, k);
-  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, runs, in_tiles};
+  const BackwardCall call{dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, runs, in_tiles, lines};
   const auto rotate_back = [&] {
     if (rotary != nullptr) rope_backward(dq, dk, *rotary);
   };
@@ -110,13 +121,18 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
     backward_general(call, statistics);
     return rotate_back();
   }
+  const bool rotates_later = rotary != nullptr && in_tiles == nullptr;
+  if (row_sums != nullptr && !first_key.defined() && !rotates_later &&
+      q.head_size <= kMostSummedChannels) {
+    lines = memory_for_lines(q, k);
+  }
   if (suits_hopper(q) && q.tokens > 0) {
     compute_statistics(call, statistics);
     return backward_hopper(call, statistics);
   }
   if (q.tokens > 0) query_gradient_mma(call, statistics);
   key_value_gradient_mma(call, statistics);
-  if (in_tiles == nullptr) rotate_back();
+  if (rotates_later) rotate_back();
 }
 
 }  // namespace tessera::cuda

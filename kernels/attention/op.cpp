@@ -48,6 +48,20 @@ void check_logsumexp(std::string_view op, const Tensor& logsumexp, const Heads& 
   check_shape(op, {"logsumexp", logsumexp}, {q.batch, q.heads, q.tokens});
 }
 
+/// The three lie one after the other in one tensor, and fill its rows.
+void check_packed(std::string_view op, const Heads& dq, const Heads& dk, const Heads& dv) {
+  const std::int64_t q_width = dq.heads * dq.head_size, kv_width = dk.heads * dk.head_size;
+  const std::int64_t channels = q_width + 2 * kv_width;
+  std::int64_t offset = 0;
+  for (const Heads* x : {&dq, &dk, &dv}) {
+    check(x->tensor.raw() == dq.tensor.raw() && x->offset == offset && x->tokens == dq.tokens &&
+              x->token_stride == channels && x->batch_stride == dq.tokens * channels,
+          "{}: sums of rows need dq, dk and dv as the {} channels of one tensor, in this order", op,
+          channels);
+    offset += x->heads * x->head_size;
+  }
+}
+
 /// `first_key` is undefined, or fits the queries. Its numbers are checked where they can be read.
 void check_first_key(std::string_view op, const Tensor& first_key, const Heads& q, const Heads& k) {
   if (!first_key.defined()) return;
@@ -139,7 +153,7 @@ void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Head
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
                         const Tensor& logsumexp, float scale, const Tensor& first_key,
-                        const Rotary* rotary) {
+                        const Rotary* rotary, Tensor* row_sums) {
   constexpr std::string_view op = "attention_backward";
   check_call(op, q, k, {{"o", o}, {"d_o", d_o}, {"dq", dq}}, {{"v", v}, {"dk", dk}, {"dv", dv}},
              logsumexp, first_key);
@@ -150,8 +164,10 @@ void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const
     check_rotary(op, dq, *rotary);
     check_rotary(op, dk, *rotary);
   }
-  run_on<cpu::attention_backward, cuda::attention_backward>(
-      q.tensor.device(), op, dq, dk, dv, d_o, q, k, v, o, logsumexp, scale, first_key, rotary);
+  if (row_sums != nullptr) check_packed(op, dq, dk, dv);
+  run_on<cpu::attention_backward, cuda::attention_backward>(q.tensor.device(), op, dq, dk, dv, d_o,
+                                                            q, k, v, o, logsumexp, scale, first_key,
+                                                            rotary, row_sums);
 }
 
 }  // namespace tessera

@@ -70,12 +70,17 @@ void check_queries_and_keys(std::string_view op, const Heads& q, const Heads& k)
 /// With `rotary`, q and k are as many queries as keys that rope_forward rotated, and dq and dk become
 /// the gradients before the rotation, as after rope_backward. On a GPU's tensor cores they are rotated
 /// back in registers before they are stored, so they are rounded once and need no pass over memory.
+///
+/// `row_sums` is a place for partial sums of the gradients' rows: f32 [L, C] for dq, dk and dv that fill the C
+/// channels of one tensor, in this order. The sum of the L rows is the sum over all tokens of the gradients as
+/// they were rounded. Tensor cores leave it without another pass over memory. Other kernels leave an undefined
+/// tensor, and so do all of them with first_key.
 void attention_forward(const Heads& o, Out logsumexp, const Heads& q, const Heads& k,
                        const Heads& v, float scale, const Tensor& first_key = Tensor());
 void attention_backward(const Heads& dq, const Heads& dk, const Heads& dv, const Heads& d_o,
                         const Heads& q, const Heads& k, const Heads& v, const Heads& o,
                         const Tensor& logsumexp, float scale, const Tensor& first_key = Tensor(),
-                        const Rotary* rotary = nullptr);
+                        const Rotary* rotary = nullptr, Tensor* row_sums = nullptr);
 
 namespace cpu {
 decltype(tessera::attention_forward) attention_forward;

@@ -1,14 +1,20 @@
-// The sum of a gradient's rows: a norm's backward pass leaves it for the bias of the layer before.
+// The sum of a gradient's rows: the backward pass of a norm or of attention leaves it for the bias of the layer
+// before.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "autograd/checkpoint.h"
 #include "autograd/fp8.h"
 #include "autograd/operations.h"
 #include "kernels/bias/op.h"
+#include "kernels/rope/op.h"
 #include "tests/support/gradient_check.h"
+#include "tests/support/precision.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 
@@ -74,6 +80,43 @@ struct Block {
   }
 };
 
+/// Attention, and the layer that makes its queries, keys and values.
+struct AttentionBlock {
+  DType dtype, gradient_dtype;
+  bool fp8 = false, packed = false;
+
+  /// The gradients of the input, of the weight and of the bias after two passes.
+  std::vector<Tensor> gradients(Way way) const {
+    OwnedParameter weight("c_attn", {kWidth, 3 * kWidth}, 0.5, dtype);
+    OwnedParameter bias("c_bias", {3 * kWidth}, 0.5, dtype);
+    for (OwnedParameter* const owned : {&weight, &bias}) {
+      owned->gradient = test::poisoned(owned->parameter.held_shape(), gradient_dtype);
+      owned->parameter.open_gradient(owned->gradient);
+    }
+    std::vector<std::int32_t> first(kRows, 0);
+    std::fill(first.begin() + 30, first.end(), 30);
+    const Tensor first_key = packed ? Tensor::from(first, {1, kRows}) : Tensor();
+    Fp8State rounding({weight.parameter}, {});
+    std::vector<Tensor> results;
+    for (const char* name : {"first", "second"}) {
+      std::optional<Fp8Scope> scope;
+      if (fp8) scope.emplace(rounding);
+      const Variable x = Variable::leaf(normal_tensor({1, kRows, kWidth}, dtype, name));
+      const auto block = [&](const Variable& input) {
+        const Variable qkv = linear(input, weight.parameter, bias.parameter, WeightLayout::in_out);
+        return attention(linked(qkv, way), 1, 1, first_key);
+      };
+      backward(way == Way::recomputed ? checkpoint(block, x) : block(x),
+               normal_tensor({1, kRows, kWidth}, dtype, "dy"));
+      results.push_back(x.gradient());
+      rounding.end_step();
+    }
+    results.push_back(weight.gradient);
+    results.push_back(bias.gradient);
+    return results;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("gradient totals: a bias's gradient from a norm has the bits of a pass over dy") {
@@ -89,6 +132,68 @@ TEST_CASE("gradient totals: a bias's gradient from a norm has the bits of a pass
       CHECK(test::same_bits(together[i], apart[i]));
       CHECK(test::same_bits(recomputed[i], apart[i]));
     }
+  }
+}
+
+// f32 has other kernels, packed documents have pieces, and a gradient may be in 16 bits or rounded to 8.
+TEST_CASE("gradient totals: without lines of attention a bias's gradient is the sum over dy") {
+  const test::Rank rank;
+  for (const AttentionBlock block :
+       {AttentionBlock{DType::f32, DType::f32}, AttentionBlock{DType::bf16, DType::bf16},
+        AttentionBlock{DType::bf16, DType::f32, /*fp8=*/true},
+        AttentionBlock{DType::bf16, DType::f32, /*fp8=*/false, /*packed=*/true}}) {
+    INFO(name_of(block.dtype) << ", " << name_of(block.gradient_dtype) << ", fp8 " << block.fp8);
+    const auto apart = block.gradients(Way::apart), together = block.gradients(Way::together);
+    for (std::size_t i = 0; i < apart.size(); ++i) {
+      CHECK(test::same_bits(together[i], apart[i]));
+    }
+  }
+}
+
+TEST_CASE("gradient totals: attention's lines give a bias the same gradient up to rounding") {
+  const test::Rank rank;
+  const AttentionBlock block{DType::bf16, DType::f32};
+  const auto apart = block.gradients(Way::apart), together = block.gradients(Way::together);
+  const auto recomputed = block.gradients(Way::recomputed);
+  for (std::size_t i = 0; i < apart.size(); ++i) {
+    CHECK(test::same_bits(recomputed[i], together[i]));
+    if (i + 1 < apart.size()) CHECK(test::same_bits(together[i], apart[i]));
+  }
+  CHECK(test::relative_error(test::to_doubles(together.back()), test::to_doubles(apart.back())) <=
+        1e-6);
+}
+
+TEST_CASE("gradient totals: attention leaves lines, unless norms change its gradients") {
+  const test::Rank rank;
+  OwnedParameter of_queries("of_queries", {kWidth}, 1.0, DType::bf16);
+  OwnedParameter of_keys("of_keys", {kWidth}, 1.0, DType::bf16);
+  const Rotary rotary{
+      rope_table(kRows, rope_frequencies(kWidth, 1e4), RopePairs::half_split, DType::f32), {}};
+  for (const bool normed : {false, true}) {
+    QkNorm norm;
+    if (normed) {
+      norm.weights = JoinedParameters({of_queries.parameter, of_keys.parameter});
+      norm.epsilon = 1e-5f;
+    }
+    const auto total = std::make_shared<Tensor>();
+    Tensor gradient, left;
+    const Variable x = Variable::leaf(normal_tensor({2, kRows, 3 * kWidth}, DType::bf16, "x"));
+    const auto keep = [&](Tensor dy) -> Gradients {
+      gradient = dy;
+      left = *total;
+      return {dy};
+    };
+    const Variable qkv = differentiable(x.data(), {x}, false, keep, total);
+    backward(attention(qkv, 1, 1, {}, rotary, norm),
+             normal_tensor({2, kRows, kWidth}, DType::bf16, "dy"));
+    REQUIRE(left.defined() == (test::kOnGpu && !normed));
+    if (!left.defined()) continue;
+    REQUIRE(left.shape() == Shape{2 * 2, 3 * kWidth});
+    const Tensor sum = test::poisoned({3 * kWidth}, DType::f32);
+    const Tensor expected = test::poisoned({3 * kWidth}, DType::f32);
+    bias_backward(sum, left, Accumulate::no);
+    bias_backward(expected, gradient, Accumulate::no);
+    CHECK(test::relative_error(test::to_doubles(sum), test::to_doubles(expected)) <= 1e-6);
   }
 }
 

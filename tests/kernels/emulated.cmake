@@ -31,6 +31,7 @@ endfunction()
 # so attention's backward pass takes a smaller tile there.
 again(--architecture=80 attention_16bit "*")
 again(--architecture=80 attention_rotary "*")
+again(--architecture=80 attention_row_sums "*")
 again(--architecture=80 attention_first_key "*documents*,*schedule*,*reject*,*NaN*")
 again(--architecture=89 attention_16bit "*errs*")
 again(--architecture=80 grouped_matmul "*")

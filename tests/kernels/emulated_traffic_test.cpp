@@ -320,6 +320,17 @@ TEST_CASE("traffic: attention reads its tensors from memory once, and d_o twice 
   const std::uint64_t of_queries = 2 * kQuery + 8 * T * H + 4 * D * kVisited;
   const std::uint64_t of_keys = 2 * kKey + (4 * D + 8) * kVisited;
   REQUIRE(32 * backward.work.reads.sectors == statistics + of_queries + of_keys);
+  // With sums of rows it writes a line for 64 tokens, and reads nothing more.
+  const Tensor packed = bf16({1, T, (H + 2 * K) * D});
+  Tensor lines;
+  const auto with_sums = launches_of([&] {
+    attention_backward(heads_of(packed, 0, H, D), heads_of(packed, H * D, K, D),
+                       heads_of(packed, (H + K) * D, K, D), d_o, q, k, v, o, logsumexp, 0.125f, {},
+                       nullptr, &lines);
+  });
+  require_distinct(with_sums, statistics + gradients,
+                   kQuery + 2 * kKey + 8 * T * H + T / 64 * (H + 2 * K) * D * 4, 2);
+  REQUIRE(with_sums.work.reads.sectors == backward.work.reads.sectors);
 }
 
 // Hopper's kernel. A tile has 128 rows by 128 columns of gate and of up. For every 64 depths the copy engine

@@ -918,6 +918,57 @@ FAULTS = {
             "if (!makes_dv) rotate_back(",
             "rotate_back("),
     },
+    ("kernels/attention/cuda/row_sums.h", "kernels_attention_row_sums"): {
+        "sums take the place of rows that other lanes have not read": (
+            "  __syncwarp();  // the rows have been read, and the sums take their place\n",
+            ""),
+        "a line lacks its last warp": (
+            "for (int i = 0; i < kWarps; ++i) sum +=",
+            "for (int i = 0; i + 1 < kWarps; ++i) sum +="),
+        "a line is added before its warps have their sums": (
+            "  sync();\n  const int warp",
+            "  const int warp"),
+        "Hopper: a warp stores its next rows over sums that are still added": (
+            "  sync();\n}\n",
+            "}\n"),
+        "a line's warps add up the same channels": (
+            "channel = 32 * warp + lane;",
+            "channel = lane;"),
+        "the second 64 channels of a head have the sums of the first": (
+            "const int chunk = 8 * i + lane / 4;",
+            "const int chunk = lane / 4;"),
+    },
+    ("kernels/attention/cuda/arguments.h", "kernels_attention_row_sums"): {
+        "lines of all sequences of a batch are those of the first": (
+            "std::int64_t{batch} * count + line;",
+            "std::int64_t{batch * 0} * count + line;"),
+    },
+    ("kernels/attention/cuda/hopper/key_value_gradient.h", "kernels_attention_row_sums"): {
+        "Hopper: sums of dV take the place of dK's": (
+            "sum_rows_of(block, x.extents.heads + x.extents.kv_heads);",
+            "sum_rows_of(block, x.extents.heads);"),
+    },
+    ("kernels/attention/cuda/key_value_gradient_mma.cu", "kernels_attention_row_sums --architecture=80"): {
+        "sums of dV take the place of dK's": (
+            "(makes_dv ? n.kv_heads : 0)",
+            "(makes_dv ? 0 : n.kv_heads)"),
+    },
+    ("kernels/attention/cuda.cpp", "kernels_attention_row_sums"): {
+        "packed documents have a place for lines": (
+            "row_sums != nullptr && !first_key.defined()",
+            "row_sums != nullptr"),
+        "heads of 256 channels have a place for lines": (
+            "q.head_size <= kMostSummedChannels",
+            "q.head_size > 0"),
+        "a padded head has a place for lines before it is rotated": (
+            "&& !rotates_later &&",
+            "&&"),
+    },
+    ("kernels/attention/op.cpp", "kernels_attention_row_sums"): {
+        "keys and values may be packed in any order": (
+            "x->offset == offset &&",
+            "x->offset >= 0 &&"),
+    },
     ("kernels/rope/device.h", "kernels_attention_rotary", "kernels_rope", "kernels_qk_norm"): {
         "a document's gradients are rotated back by positions in the row": (
             "(positions != nullptr ? positions[n] : token)",
@@ -1277,8 +1328,22 @@ FAULTS = {
     },
     ("autograd/operations/linear_gradients.cpp", "autograd_gradient_total"): {
         "a total overwrites the gradient of the pass before": (
-            "accumulate(dbias.window(), dy_total, dbias.accumulate());",
-            "accumulate(dbias.window(), dy_total, Accumulate::no);"),
+            "accumulate(dbias.window(), total, dbias.accumulate());",
+            "accumulate(dbias.window(), total, Accumulate::no);"),
+        "lines overwrite the gradient of the pass before": (
+            "bias_backward(dbias.window(), total, dbias.accumulate());",
+            "bias_backward(dbias.window(), total, Accumulate::no);"),
+        "lines are taken for a gradient in 16 bits": (
+            "dbias.accumulate() == Accumulate::no && total.rank() == 1",
+            "dbias.accumulate() == Accumulate::no && total.rank() >= 1"),
+    },
+    ("autograd/operations/attention.cpp", "autograd_gradient_total"): {
+        "attention leaves lines of gradients that norms change later": (
+            "norm.defined() ? nullptr : total_of_gradient(qkv);",
+            "total_of_gradient(qkv);"),
+        "attention leaves no lines": (
+            "rotary.defined() ? &rotary : nullptr, total.get());",
+            "rotary.defined() ? &rotary : nullptr, total == nullptr ? total.get() : nullptr);"),
     },
     ("autograd/operations/norm.cpp", "autograd_gradient_total"): {
         "a norm keeps its total": (

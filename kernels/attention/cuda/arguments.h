@@ -105,6 +105,7 @@ struct BackwardArguments {
   Extents extents;
   Runs runs;
   DeviceRotary rotation;  // how dQ and dK are rotated back before they are stored
+  float* lines;           // sums of rows (row_sums.h), or null
 
   BackwardArguments(const BackwardCall& x, const Tensor& workspace)
       : dq(x.dq),
@@ -119,11 +120,21 @@ struct BackwardArguments {
         statistics(reinterpret_cast<QueryStatistics*>(workspace.data<float>())),
         extents(x.q, x.k, x.scale),
         runs(x.runs.runs()),
-        rotation(x.rotary != nullptr ? DeviceRotary(*x.rotary) : DeviceRotary()) {}
+        rotation(x.rotary != nullptr ? DeviceRotary(*x.rotary) : DeviceRotary()),
+        lines(x.lines.defined() ? x.lines.data<float>() : nullptr) {}
   /// The statistics of one head's queries.
   __device__ QueryStatistics* statistics_of(int batch, int head) const {
     return statistics + (static_cast<std::int64_t>(batch) * extents.heads + head) *
                             padded_queries(extents.queries);
+  }
+  /// The sums of the token's line for a head of dQ, dK or dV, which are counted one after the other. Null if the
+  /// line has no token.
+  __device__ float* line_of(int batch, int token, int head) const {
+    const Extents& n = extents;
+    const int line = token / kTokensOfLine, count = (n.queries - 1) / kTokensOfLine + 1;
+    if (line >= count) return nullptr;
+    const std::int64_t number = std::int64_t{batch} * count + line;
+    return lines + (number * (n.heads + 2 * n.kv_heads) + head) * n.head_size;
   }
 };
 

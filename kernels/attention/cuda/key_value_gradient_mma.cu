@@ -11,6 +11,7 @@
 #include "kernels/attention/cuda/backward_mma.h"
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/attention/cuda/rotate_back.h"
+#include "kernels/attention/cuda/row_sums.h"
 #include "kernels/cuda/device_attributes.h"
 #include "kernels/cuda/launch.h"
 
@@ -213,6 +214,10 @@ __global__ void __launch_bounds__(KeyValueGradient<kHeadSize, kQueries>::kThread
     if (!makes_dv) rotate_back(gradient, x.rotation, n, block.batch, first_row);
     store((makes_dv ? x.dv : x.dk).rows(block.batch, block.kv_head), first_row, piece, gradient,
           RowValues<kM>::all(makes_dv ? 1.0f : n.scale), scratch, row);
+    if (!kSumsRows<kHeadSize, kCut> || x.lines == nullptr) return;
+    const int head = n.heads + (makes_dv ? n.kv_heads : 0) + block.kv_head;
+    sum_rows<kM>(x.line_of(block.batch, first_row, head), scratch, row, n.head_size,
+                 [] { __syncthreads(); });
   };
   for_each_piece<KeyBlock, KeyPiece, kCut>(schedule, Size::kRows, n, x.runs, visit);
 }

@@ -24,7 +24,12 @@ struct BackwardCall {
   float scale;
   const RunTensors& runs;
   const Rotary* rotary;  // the kernels for tensor cores rotate dq and dk back
+  const Tensor& lines;   // where they write sums of rows (row_sums.h); undefined without
 };
+
+/// A line has the sums of so many tokens' rows. Heads of more channels have smaller blocks of rows, and no sums.
+inline constexpr int kTokensOfLine = 64;
+inline constexpr std::int64_t kMostSummedChannels = 128;
 
 /// Does every row of every head begin at a multiple of 16 bytes?
 bool has_aligned_rows(const Heads& x);

@@ -5,6 +5,7 @@
 #include "kernels/attention/cuda/launchers.h"
 #include "kernels/attention/cuda/query_statistics.h"
 #include "kernels/attention/cuda/rotate_back.h"
+#include "kernels/attention/cuda/row_sums.h"
 #include "kernels/cuda/launch.h"
 
 namespace tessera::cuda::attention {
@@ -77,6 +78,10 @@ __global__ void __launch_bounds__(QueryGradient<kHeadSize>::kThreads)
     rotate_back(dq, x.rotation, n, same.batch, same.first_query + warp_row<kM>());
     store(x.dq.rows(same.batch, same.head), same.first_query + warp_row<kM>(), piece, dq,
           RowValues<kM>::all(n.scale), queries, warp_row<kM>());
+    if (!kSumsRows<kHeadSize, kCut> || x.lines == nullptr) return;
+    const int row = same.first_query + warp_row<kM>();
+    sum_rows<kM>(x.line_of(same.batch, row, same.head), queries, warp_row<kM>(), n.head_size,
+                 [] { __syncthreads(); });
   };
   for_each_piece<QueryBlock, QueryPiece, kCut>(schedule, kQueries, n, x.runs, visit);
 }

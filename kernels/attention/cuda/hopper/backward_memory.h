@@ -20,6 +20,11 @@ inline constexpr int kVisitedQueries = 64;
 /// The statistics of a tile are copied in pairs, and a piece may begin in the middle of a pair.
 inline constexpr int kTileStatistics = kVisitedQueries + 2;
 
+/// A barrier of a consumer's threads. (Number 1 is that of clear_rows.)
+__device__ inline void sync_consumer(const ConsumerRows& rows) {
+  gpu::named_sync(2 + rows.group, gpu::kWarpgroup);
+}
+
 template <typename T, int kHeadSize>
 struct BackwardMemory {
   using Tile = PanelTile<T, kRowsOfBlock, kHeadSize>;

@@ -15,6 +15,7 @@
 #include "kernels/attention/cuda/backward_mma.h"
 #include "kernels/attention/cuda/hopper/backward_memory.h"
 #include "kernels/attention/cuda/rotate_back.h"
+#include "kernels/attention/cuda/row_sums.h"
 
 namespace tessera::cuda::attention::key_value_gradient {
 
@@ -172,9 +173,18 @@ struct Consumer {
     const int first_row = block.first_key + rows.warp_of_block();
     store(x.dv.rows(block.batch, block.kv_head), first_row, piece, dv, RowValues<1>::all(1.0f),
           memory.outputs, rows.warp_of_block());
+    sum_rows_of(block, x.extents.heads + x.extents.kv_heads);
     rotate_back(dk, x.rotation, x.extents, block.batch, first_row);
     store(x.dk.rows(block.batch, block.kv_head), first_row, piece, dk,
           RowValues<1>::all(x.extents.scale), memory.outputs, rows.warp_of_block());
+    sum_rows_of(block, x.extents.heads);
+  }
+  /// The rows were stored last. In a line the heads of this gradient begin at `first_head`.
+  __device__ void sum_rows_of(const KeyBlock& block, int first_head) {
+    if (!kSumsRows<kHeadSize, kCut> || x.lines == nullptr) return;
+    const int first_row = block.first_key + rows.warp_of_block();
+    sum_rows<1>(x.line_of(block.batch, first_row, first_head + block.kv_head), memory.outputs,
+                rows.warp_of_block(), kHeadSize, [&] { sync_consumer(rows); });
   }
 };
 

@@ -14,6 +14,7 @@
 #include "kernels/attention/cuda/backward_mma.h"
 #include "kernels/attention/cuda/hopper/backward_memory.h"
 #include "kernels/attention/cuda/rotate_back.h"
+#include "kernels/attention/cuda/row_sums.h"
 
 namespace tessera::cuda::attention::query_gradient {
 
@@ -118,6 +119,9 @@ struct Consumer {
     rotate_back(dq, x.rotation, x.extents, block.batch, first_row);
     store(x.dq.rows(block.batch, block.head), first_row, piece, dq,
           RowValues<1>::all(x.extents.scale), memory.outputs, rows.warp_of_block());
+    if (!kSumsRows<kHeadSize, kCut> || x.lines == nullptr) return;
+    sum_rows<1>(x.line_of(block.batch, first_row, block.head), memory.outputs, rows.warp_of_block(),
+                kHeadSize, [&] { sync_consumer(rows); });
   }
 };
 
