@@ -244,7 +244,7 @@ void launch_elements(const Tensor& x, void (*kernel)(Parameters...), Arguments..
               dim3(kThreads), 0, gpu::stream(), arguments...);
 }
 
-/// Of x and of tensors with its shape, or transposed. They may be undefined.
+/// The extents of x, and whether x and the others, which may be undefined, are aligned.
 Matrix matrix_of(const Tensor& x, std::initializer_list<Tensor> others) {
   const std::int64_t rows = x.size(0), columns = x.size(1);
   bool whole = rows % 4 == 0 && columns % 4 == 0 && is_aligned(x, 4);

@@ -28,7 +28,7 @@ struct Factor {
   bool defined() const { return values.defined() || columns.defined(); }
   bool is_fp8() const { return inverse_scale.defined(); }
   std::int64_t numel() const { return values.defined() ? values.numel() : columns.numel(); }
-  /// Of a matrix if there are columns alone.
+  /// The factor is a matrix if there are columns alone.
   std::int64_t size(int dimension) const {
     return values.defined() ? values.size(dimension) : columns.size(1 - dimension);
   }

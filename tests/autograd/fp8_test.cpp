@@ -406,7 +406,7 @@ TEST_CASE("fp8: one pass writes the copies that products read, with the bits of 
   k.parameter.open(together.slice(8, kOutputs));
   check(joined, {q.gradient, k.gradient}, WeightLayout::out_in, out_in, 0);
 
-  // The gradient of the weight is no 8-bit product, or there is none.
+  // No 8-bit product is the gradient of the weight: its rows do not suit, or it is frozen.
   const std::vector<std::string> rows_alone = {"rows", "rows", "rows", "columns"};
   rows = kRows + 8;
   check(weight.parameter, {weight.gradient}, WeightLayout::out_in, rows_alone, 0);
