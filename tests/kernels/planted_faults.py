@@ -51,7 +51,7 @@ CPU_FAULTS = {
     ("kernels/fp8/cpu.cpp", "kernels_fp8"): {
         "columns are written row by row": (
             "codes_of(yt)[i % columns * rows + i / columns]",
-            "codes_of(yt)[i]"),
+            "codes_of(yt)[i / columns * columns + i % columns + 0 * rows]"),
         "f32 numbers are rounded to 8 bits at once": (
             "load(static_cast<bfloat16>(from[i]))",
             "load(from[i])"),
@@ -1539,11 +1539,11 @@ FAULTS = {
             "columns % 4 == 0 && is_aligned(x, 4);",
             "columns % 4 == 0;"),
         "rows are not written in the pass that writes columns": (
-            "    if (y != nullptr) matrix.set_bytes(y, r, c, bytes);\n",
-            ""),
+            "    if (y != nullptr) matrix",
+            "    if (y != nullptr && matrix.rows < 0) matrix"),
         "the pass that writes columns finds no largest magnitude": (
             "    return bytes;\n  });\n  gpu::raise(largest, rounding.most);\n",
-            "    return bytes;\n  });\n"),
+            "    return bytes;\n  });\n  gpu::raise(largest, 0 * rounding.most);\n"),
         "f32 numbers are rounded to 8 bits at once": (
             "value = gpu::rounded<bfloat16>(given);",
             "value = given;"),
@@ -1565,7 +1565,7 @@ FAULTS = {
             "{extents[0], extents[1]}"),
         "a weight is rounded to rows where columns are read": (
             "if (transpose == Transpose::no && multiplies",
-            "if (false && multiplies"),
+            "if (transpose == Transpose::no && kFp8Roles == 0 && multiplies"),
     },
     ("autograd/operations/linear.cpp", "autograd_fp8"): {
         "backward keeps the rows of an input next to its columns": (
