@@ -15,15 +15,15 @@ namespace {
 
 /// In a dry run rows travel while others are computed, so each product is work of its own. `parts`: of this
 /// rank's sums.
-void log_product(Work::Kind kind, const Tensor& rows, std::int64_t inputs, std::int64_t outputs,
+void log_product(Work::Kind kind, const Factor& rows, std::int64_t inputs, std::int64_t outputs,
                  std::int64_t parts, bool in_8_bits = false) {
   const auto products = static_cast<double>(rows.size(0) * inputs * outputs);
   const double amount = 2.0 * products / static_cast<double>(parts);
   log_work({.kind = kind, .amount = amount, .in_8_bits = in_8_bits ? amount : 0.0});
 }
 /// Other products of 8-bit factors expand them (kernels/grouped_matmul/factor.h).
-bool multiplies_in_8_bits(const Tensor& rows, WeightLayout layout) {
-  return is_fp8(rows.dtype()) && layout == WeightLayout::out_in;
+bool multiplies_in_8_bits(const Factor& rows, WeightLayout layout) {
+  return rows.is_fp8() && layout == WeightLayout::out_in;
 }
 
 Transpose forward(WeightLayout layout) {
@@ -93,62 +93,62 @@ bool ExpertLayer::trains() const {
          (adapter != nullptr && (adapter->a.trainable() || adapter->b.trainable()));
 }
 
-ExpertLayer::Factors ExpertLayer::factors(Fp8Role role, const Tensor& rows) const {
-  return {factor_of(weight, role, rows), weight_factor(weight, product_dtype(rows))};
+Factor ExpertLayer::factor(const Factor& rows) const {
+  return weight_factor(weight, product_dtype(rows));
 }
 
-Tensor ExpertLayer::operator()(const Tensor& rows, const Tensor& offsets) const {
-  const auto [x, w] = factors(Fp8Role::input, rows);
+Tensor ExpertLayer::operator()(const Factor& rows, const Tensor& offsets) const {
+  const Factor w = factor(rows);
   const Tensor y = activation({rows.size(0), outputs()}, product_dtype(rows));
   log_product(Work::Kind::forward, rows, inputs(), outputs(), 1,
               multiplies_in_8_bits(rows, layout));
-  grouped_matmul(y, x, w, offsets, forward(layout));
-  add_forward(y, weight.adapter().get(), x, offsets);
+  grouped_matmul(y, rows, w, offsets, forward(layout));
+  add_forward(y, weight.adapter().get(), rows, offsets);
   return y;
 }
 
-std::pair<Tensor, Tensor> ExpertLayer::gated(const Tensor& rows, const Tensor& offsets) const {
+std::pair<Tensor, Tensor> ExpertLayer::gated(const Factor& rows, const Tensor& offsets) const {
   const Tensor h = activation({rows.size(0), outputs() / 2}, product_dtype(rows));
   if (weight.adapter() != nullptr) {
     const Tensor y = (*this)(rows, offsets);
     swiglu_forward(h, first_half(y), second_half(y));
     return {y, h};
   }
-  const auto [x, w] = factors(Fp8Role::input, rows);
+  const Factor w = factor(rows);
   const Tensor y = activation({rows.size(0), outputs()}, product_dtype(rows));
   log_product(Work::Kind::forward, rows, inputs(), outputs(), 1,
               multiplies_in_8_bits(rows, layout));
-  grouped_matmul_swiglu(h, y, x, w, offsets, forward(layout));
+  grouped_matmul_swiglu(h, y, rows, w, offsets, forward(layout));
   return {y, h};
 }
 
-Tensor ExpertLayer::input_gradient(const Tensor& rows, const Tensor& offsets) const {
-  const auto [dy, w] = factors(Fp8Role::gradient, rows);
+Tensor ExpertLayer::input_gradient(const Factor& rows, const Tensor& offsets) const {
+  const Factor w = factor(rows);
   const Tensor dx = activation({rows.size(0), inputs()}, product_dtype(rows));
   log_product(Work::Kind::backward, rows, inputs(), outputs(), 1);
-  grouped_matmul(dx, dy, w, offsets, backward(layout));
-  add_backward(dx, weight.adapter().get(), dy, offsets);
+  grouped_matmul(dx, rows, w, offsets, backward(layout));
+  add_backward(dx, weight.adapter().get(), rows, offsets);
   return dx;
 }
 
-Tensor ExpertLayer::part(const Tensor& rows, const Tensor& offsets, std::int64_t i) const {
-  const auto [x, w] = factors(Fp8Role::input, rows);
-  const Tensor y = activation({rows.size(0), outputs()}, statistics_dtype(rows.dtype()));
+Tensor ExpertLayer::part(const Factor& rows, const Tensor& offsets, std::int64_t i) const {
+  const Factor w = factor(rows);
+  const Tensor y = activation({rows.size(0), outputs()}, statistics_dtype(product_dtype(rows)));
   log_product(Work::Kind::forward, rows, inputs(), outputs(), parts());
-  grouped_matmul_part(y, expanded(x), expanded(w), offsets, forward(layout),
+  grouped_matmul_part(y, expanded(rows), expanded(w), offsets, forward(layout),
                       depths_of_part(inputs(), 1, i, parts()));
-  if (i == 0) add_forward(y, weight.adapter().get(), x, offsets);
+  if (i == 0) add_forward(y, weight.adapter().get(), rows, offsets);
   return y;
 }
 
-Tensor ExpertLayer::input_gradient_part(const Tensor& rows, const Tensor& offsets,
+Tensor ExpertLayer::input_gradient_part(const Factor& rows, const Tensor& offsets,
                                         std::int64_t i) const {
-  const auto [dy, w] = factors(Fp8Role::gradient, rows);
-  const Tensor dx = activation({rows.size(0), inputs()}, statistics_dtype(rows.dtype()));
+  const Factor w = factor(rows);
+  const Tensor dx = activation({rows.size(0), inputs()}, statistics_dtype(product_dtype(rows)));
   log_product(Work::Kind::backward, rows, inputs(), outputs(), parts());
-  grouped_matmul_part(dx, expanded(dy), expanded(w), offsets, backward(layout),
+  grouped_matmul_part(dx, expanded(rows), expanded(w), offsets, backward(layout),
                       depths_of_part(outputs(), weight.cut().groups, i, parts()));
-  if (i == 0) add_backward(dx, weight.adapter().get(), dy, offsets);
+  if (i == 0) add_backward(dx, weight.adapter().get(), rows, offsets);
   return dx;
 }
 
@@ -175,9 +175,8 @@ ExpertLayerGradient::ExpertLayerGradient(ExpertLayer layer, std::int64_t pieces)
   of_b_ = sums_for(adapter->b, pieces);
 }
 
-void ExpertLayerGradient::add(const Tensor& inputs, const Tensor& gradients, const ExpertRows& at) {
-  const Tensor x = expanded(factor_of(layer_.weight, Fp8Role::input, inputs));
-  const Tensor dy = expanded(factor_of(layer_.weight, Fp8Role::gradient, gradients));
+void ExpertLayerGradient::add(const Factor& inputs, const Factor& gradients, const ExpertRows& at) {
+  const Tensor x = expanded(inputs), dy = expanded(gradients);
   const bool out_in = layer_.layout == WeightLayout::out_in;
   if (!of_weight_.empty()) add_products(of_weight_, out_in ? dy : x, out_in ? x : dy, at);
   if (of_a_.empty() && of_b_.empty()) return;

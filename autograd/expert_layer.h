@@ -14,7 +14,7 @@
 namespace tessera {
 
 /// A stack of layers, with the channels that this rank has of their cut, and their adapters. Rows [P, C] are by
-/// group, and `offsets` are the groups' (ExpertRows). Rows may come from fp8_values(). Adapters multiply them
+/// group, and `offsets` are the groups' (ExpertRows). Rows may come from fp8_factor(). Adapters multiply them
 /// expanded to bf16.
 struct ExpertLayer {
   Parameter weight;
@@ -25,22 +25,20 @@ struct ExpertLayer {
   /// Whether the weight or its adapter is trained.
   bool trains() const;
 
-  Tensor operator()(const Tensor& rows, const Tensor& offsets) const;
+  Tensor operator()(const Factor& rows, const Tensor& offsets) const;
   /// The layer's result y [P, 2F], gate and up, and swiglu(y) [P, F].
-  std::pair<Tensor, Tensor> gated(const Tensor& rows, const Tensor& offsets) const;
-  Tensor input_gradient(const Tensor& rows, const Tensor& offsets) const;
+  std::pair<Tensor, Tensor> gated(const Factor& rows, const Tensor& offsets) const;
+  Tensor input_gradient(const Factor& rows, const Tensor& offsets) const;
 
   // Where ranks divide the sum, a part of it in f32 (f64). The first part has all of an adapter's.
   const SharedAxis& axis() const { return weight.tensor_axis(); }
   std::int64_t parts() const { return axis()->own_parts(); }
-  Tensor part(const Tensor& rows, const Tensor& offsets, std::int64_t i) const;
-  Tensor input_gradient_part(const Tensor& rows, const Tensor& offsets, std::int64_t i) const;
+  Tensor part(const Factor& rows, const Tensor& offsets, std::int64_t i) const;
+  Tensor input_gradient_part(const Factor& rows, const Tensor& offsets, std::int64_t i) const;
 
  private:
-  struct Factors {
-    Factor rows, weight;
-  };
-  Factors factors(Fp8Role role, const Tensor& rows) const;
+  /// The weight as a factor of products with these rows.
+  Factor factor(const Factor& rows) const;
 };
 
 /// The gradients of a layer's weight or its adapter, from the pieces of this rank's tokens. There may be one for
@@ -50,7 +48,7 @@ class ExpertLayerGradient {
   ExpertLayerGradient(ExpertLayer layer, std::int64_t pieces);
 
   /// Adds that of one piece's rows.
-  void add(const Tensor& inputs, const Tensor& gradients, const ExpertRows& at);
+  void add(const Factor& inputs, const Factor& gradients, const ExpertRows& at);
 
  private:
   /// Sums for each source; none if nothing is trained.

@@ -44,8 +44,8 @@ struct Call {
   }
 
   /// The same at the experts.
-  Tensor inputs(Journey journey) const {
-    return fp8_values(gate_up.weight, Fp8Role::input, at.at_experts(std::move(journey)));
+  Factor inputs(Journey journey) const {
+    return fp8_factor(gate_up.weight, Fp8Role::input, at.at_experts(std::move(journey)));
   }
 
   /// Where the experts need them.
@@ -83,7 +83,7 @@ struct Call {
 class Backward {
  public:
   /// `received`: the rows that have travelled to the experts here; undefined if none travel.
-  Backward(Call call, Tensor received, Tensor gate_up)
+  Backward(Call call, Factor received, Tensor gate_up)
       : call_(std::move(call)), received_(std::move(received)), gate_up_(std::move(gate_up)) {}
 
   /// Does it read the tokens' rows?
@@ -100,7 +100,7 @@ class Backward {
   void compute(bool wants_dx, bool wants_dweights, LayerGradients& sums) {
     through_down(sums.down);
     if (!wants_dx && !wants_dweights && !call_.gate_up.trains()) return;
-    gate_up_ = fp8_values(call_.gate_up.weight, Fp8Role::gradient, gate_up_);
+    gate_up_ = fp8_factor(call_.gate_up.weight, Fp8Role::gradient, gate_up_.values);
     const bool weighed = call_.weighs(WeighedInput::gate_up);
     const bool sends = wants_dx || (weighed && wants_dweights);
     // Rows travel while the weight's gradient is computed.
@@ -135,25 +135,25 @@ class Backward {
  private:
   /// Adds to down's gradient. gate_up_ becomes its own gradient.
   void through_down(ExpertLayerGradient& sum) {
-    const Tensor dy = fp8_values(call_.down.weight, Fp8Role::gradient,
+    const Factor dy = fp8_factor(call_.down.weight, Fp8Role::gradient,
                                  call_.at.at_experts(std::exchange(dy_, {})));
     // The gradient of down's rows, and then these rows once more.
     const Tensor h = call_.down.input_gradient(dy, call_.at.offsets());
     const bool weighed = call_.weighs(WeighedInput::down);
     Tensor dweights = weighed ? weights_gradient(call_.weights_there) : Tensor();
-    const Columns gate = first_half(gate_up_), up = second_half(gate_up_);
+    const Columns gate = first_half(gate_up_.values), up = second_half(gate_up_.values);
     weighed_swiglu_backward(h, dweights, gate, up, h, gate, up, call_.places_there,
                             call_.weights_there);
     if (weighed && call_.divides()) dweights = sum_of_parts(dweights);
     if (weighed) dweights_ = call_.at.to_tokens(dweights);
     if (!call_.down.trains()) return;
-    sum.add(fp8_values(call_.down.weight, Fp8Role::input, h), dy, call_.at);
+    sum.add(fp8_factor(call_.down.weight, Fp8Role::input, h), dy, call_.at);
   }
 
   /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result.
   void add_gate_up(ExpertLayerGradient& sum) {
     if (!call_.gate_up.trains()) return;
-    const Tensor x = received_.defined() ? received_ : call_.inputs(call_.send(rows_));
+    const Factor x = received_.defined() ? received_ : call_.inputs(call_.send(rows_));
     received_ = {};
     sum.add(x, gate_up_, call_.at);
   }
@@ -166,7 +166,7 @@ class Backward {
 
   /// dx of this rank's parts and, for WeighedInput::gate_up, dweights.
   void sum_parts_back() {
-    const DType dtype = statistics_dtype(gate_up_.dtype());
+    const DType dtype = statistics_dtype(product_dtype(gate_up_));
     dx_ = activation(tokens_, dtype);
     const auto rows = [&](std::int64_t part) {
       return call_.at_tokens(call_.gate_up.input_gradient_part(gate_up_, call_.at.offsets(), part));
@@ -189,7 +189,8 @@ class Backward {
 
   Call call_;
   Shape tokens_;
-  Tensor rows_, received_, gate_up_, dx_;
+  Tensor rows_, dx_;
+  Factor received_, gate_up_;
   Journey dy_, dweights_, drows_;
 };
 
@@ -211,9 +212,9 @@ class Forward {
   void compute() {
     call_.weights_arrived(std::exchange(weights_, {}));
     at_experts_ = call_.inputs(std::exchange(way_, {}));
-    Tensor h;
-    std::tie(gate_up_, h) = call_.gate_up.gated(at_experts_, call_.at.offsets());
-    h = fp8_values(call_.down.weight, Fp8Role::input, h);
+    Factor h;
+    std::tie(gate_up_, h.values) = call_.gate_up.gated(at_experts_, call_.at.offsets());
+    h = fp8_factor(call_.down.weight, Fp8Role::input, h.values);
     // Backward makes them again where they need not travel.
     if (!call_.at.travel() || !call_.gate_up.trains()) at_experts_ = {};
     if (call_.divides()) {
@@ -244,7 +245,8 @@ class Forward {
   }
 
   Call call_;
-  Tensor rows_, y_, residual_, at_experts_, gate_up_;
+  Tensor rows_, y_, residual_, gate_up_;
+  Factor at_experts_;
   Journey weights_, way_;
 };
 

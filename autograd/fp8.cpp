@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "autograd/context_axis.h"
+#include "autograd/neighbours.h"
+#include "autograd/variable.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -21,10 +24,30 @@ constexpr std::string_view kRoleNames[] = {"input", "weight", "gradient"};
 /// of 1; gradients of a mean over tokens are small.
 constexpr float kGuesses[] = {448.0f, 1.0f, 0x1p-6f};
 
+/// Whether a product reads the columns of an input and of a gradient with so many rows: the one for the weight's
+/// gradient. Rows that travel between ranks, or are cut into leaves, stay rows.
+bool gradient_reads_columns(const JoinedParameters& weight, const Tensor& rows) {
+  if (!weight.trainable() || weight.parts().front().tensor_axis() != nullptr || token_leaves() > 1)
+    return false;
+  const Shape extents = weight.held_shape();
+  return extents.rank() == 2 &&
+         multiplies_fp8(rows.device(), {rows.size(0), extents[0], extents[1]});
+}
+
 /// Where the numbers of this factor are. None without a scope, and for weights that have none.
 std::optional<Fp8State::Place> place_of(const JoinedParameters& weight, Fp8Role role) {
   const Fp8State* const state = context().state<CurrentFp8>().state;
   return state == nullptr ? std::nullopt : state->place(weight.parts().front(), role);
+}
+
+/// The memory of a weight that is neither packed nor in 8 bits, if it is one piece. Else undefined.
+Tensor unrounded(const JoinedParameters& weight) {
+  std::vector<Tensor> tensors;
+  for (const Parameter& part : weight.parts()) {
+    if (part.packed() || is_fp8(part.data().dtype())) return {};
+    tensors.push_back(part.data());
+  }
+  return joined_memory(tensors, weight.held_shape());
 }
 
 }  // namespace
@@ -52,7 +75,7 @@ Fp8State::Fp8State(const std::vector<Parameter>& weights, const Fp8Options& opti
   fp8_scales(scales_, inverses_, history_, limits_);
   for (const Parameter& weight : weights) {
     weight.set_rounding([to = *place(weight, Fp8Role::weight)](Out numbers, const Tensor& values) {
-      fp8_quantize(numbers, values.reshape(numbers.shape()), to.scale, to.largest);
+      fp8_quantize(numbers, {}, values.reshape(numbers.shape()), to.scale, to.largest);
     });
   }
 }
@@ -109,27 +132,40 @@ Fp8Scope::~Fp8Scope() {
   context().state<CurrentFp8>() = {previous_, previous_unread_};
 }
 
-Tensor fp8_values(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
+Factor fp8_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
   const auto place = place_of(weight, role);
   if (!place) return values;
   const CategoryScope scope(Category::activations);
-  const Tensor numbers = Tensor::empty(values.shape(), place->format);
+  Factor factor(Tensor::empty(values.shape(), place->format), place->inverse);
+  // Without a graph an input has no gradient of the weight.
+  const bool is_used_again = role == Fp8Role::gradient || gradients_enabled();
+  if (is_used_again && gradient_reads_columns(weight, values)) {
+    factor.columns = Tensor::empty({values.size(1), values.size(0)}, place->format);
+  }
   const Tensor& unread = context().state<CurrentFp8>().unread;
-  fp8_quantize(numbers, values, place->scale, unread.defined() ? unread : place->largest);
-  return numbers;
+  fp8_quantize(factor.values, factor.columns, values, place->scale,
+               unread.defined() ? unread : place->largest);
+  return factor;
 }
 
-Factor factor_of(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
-  if (!values.defined() || !is_fp8(values.dtype())) return values;
-  const auto place = place_of(weight, role);
+Factor weight_factor(const JoinedParameters& weight, DType dtype, Transpose transpose) {
+  const auto place = place_of(weight, Fp8Role::weight);
+  if (const Tensor all = place ? unrounded(weight) : Tensor(); all.defined()) {
+    const CategoryScope scope(Category::workspace);
+    Tensor rows, columns;
+    if (transpose == Transpose::no && multiplies_fp8(all.device(), {all.size(0), all.size(1)})) {
+      columns = Tensor::empty({all.size(1), all.size(0)}, place->format);
+    } else {
+      rows = Tensor::empty(all.shape(), place->format);
+    }
+    fp8_quantize(rows, columns, all, place->scale, place->largest);
+    return {rows, place->inverse, columns};
+  }
+  const Tensor values = weight.data_for(place ? place->format : dtype);
+  if (!is_fp8(values.dtype())) return values;
   check(place.has_value(), "a product with '{}' has 8-bit factors; it needs an Fp8Scope",
         weight.parts().front().name());
   return {values, place->inverse};
-}
-
-Factor weight_factor(const JoinedParameters& weight, DType dtype) {
-  const auto place = place_of(weight, Fp8Role::weight);
-  return factor_of(weight, Fp8Role::weight, weight.data_for(place ? place->format : dtype));
 }
 
 }  // namespace tessera

@@ -105,11 +105,12 @@ class Fp8Scope {
   Tensor previous_unread_;
 };
 
-/// `values` [bf16] in 8 bits for products with `weight`, or `values` itself where these are not in 8 bits.
-Tensor fp8_values(const JoinedParameters& weight, Fp8Role role, const Tensor& values);
-/// The factor of `values`, which come from fp8_values().
-Factor factor_of(const JoinedParameters& weight, Fp8Role role, const Tensor& values);
-/// The weight as a factor of a product with rows of this dtype, in workspace memory if it is a copy.
-Factor weight_factor(const JoinedParameters& weight, DType dtype);
+/// `values` [bf16], an input or a gradient, in 8 bits for products with `weight`, or `values` itself where these are
+/// not in 8 bits. The same pass writes the columns for a weight's gradient that reads them.
+Factor fp8_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values);
+/// The weight for products with op(weight) and rows of this dtype, in workspace memory if it is a copy. A product that
+/// reads columns gets them alone, if they take one pass.
+Factor weight_factor(const JoinedParameters& weight, DType dtype,
+                     Transpose transpose = Transpose::yes);
 
 }  // namespace tessera

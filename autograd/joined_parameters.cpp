@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "autograd/neighbours.h"
 #include "kernels/nf4/op.h"
 #include "runtime/category.h"
 #include "runtime/check.h"
@@ -10,21 +11,6 @@
 
 namespace tessera {
 namespace {
-
-/// Whether each tensor begins where the one before it ends.
-bool are_neighbours(const std::vector<Tensor>& tensors) {
-  const auto are_apart = [](const Tensor& a, const Tensor& b) {
-    return a.storage() != b.storage() || a.dtype() != b.dtype() || a.raw() + a.bytes() != b.raw();
-  };
-  return std::ranges::adjacent_find(tensors, are_apart) == tensors.end();
-}
-
-/// The memory of neighbours as one tensor.
-Tensor view_of(const std::vector<Tensor>& tensors, const Shape& shape) {
-  const Tensor& first = tensors.front();
-  const auto offset = static_cast<std::size_t>(first.raw() - first.storage().data());
-  return Tensor::view(first.storage(), offset, shape, first.dtype());
-}
 
 /// New memory with the shape of the join.
 Tensor copy_for(DType dtype, const Shape& shape) {
@@ -90,7 +76,7 @@ Tensor JoinedParameters::data() const {
   if (parts_.size() == 1) return parts_.front().data();
   std::vector<Tensor> tensors;
   for (const Parameter& part : parts_) tensors.push_back(part.data());
-  if (are_neighbours(tensors)) return view_of(tensors, held_shape());
+  if (Tensor all = joined_memory(tensors, held_shape()); all.defined()) return all;
   const Tensor copy = copy_for(tensors.front().dtype(), held_shape());
   for_each_part(parts_, copy,
                 [](const Parameter& part, const Tensor& rows) { rows.copy_from(part.data()); });
@@ -118,9 +104,9 @@ JoinedGradient::JoinedGradient(const JoinedParameters& parameters) : parts_(para
     any_written |= part.has_gradient();
   }
   if (any_written) accumulate_ = Accumulate::yes;
-  copied_ = !all_trainable || !are_neighbours(gradients);
-  window_ = copied_ ? copy_for(gradients.front().dtype(), parameters.held_shape())
-                    : view_of(gradients, parameters.held_shape());
+  if (all_trainable) window_ = joined_memory(gradients, parameters.held_shape());
+  copied_ = !window_.defined();
+  if (copied_) window_ = copy_for(gradients.front().dtype(), parameters.held_shape());
   for_each_part(parts_, window_, [&](const Parameter& part, const Tensor& rows) {
     const bool adds = part.trainable() && part.next_contribution() == Accumulate::yes;
     if (accumulate_ == Accumulate::no) return;

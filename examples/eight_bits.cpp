@@ -16,7 +16,7 @@ Tensor number(double value) {
 std::vector<bfloat16> rounded(const Tensor& x, DType format, const Tensor& scale,
                               const Tensor& inverse) {
   const Tensor y = Tensor::empty(x.shape(), format), expanded = Tensor::empty(x.shape(), x.dtype());
-  fp8_quantize(y, x, scale, number(0.0));
+  fp8_quantize(y, {}, x, scale, number(0.0));
   fp8_expand(expanded, y, inverse);
   return expanded.to_vector<bfloat16>();
 }

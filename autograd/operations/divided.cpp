@@ -126,11 +126,10 @@ Tensor sum_over_inputs(const SharedAxis& axis, const Tensor& x, const Tensor& we
       .rounded(bias, residual, x.dtype());
 }
 
-ScatteredSums sum_over_outputs(const SharedAxis& axis, const Tensor& dy,
+ScatteredSums sum_over_outputs(const SharedAxis& axis, const Factor& dy,
                                const JoinedParameters& weight, Transpose transpose_weight) {
   const DType dtype = product_dtype(dy);
-  const Tensor data = expanded(weight_factor(weight, dtype));
-  const Tensor rows = expanded(factor_of(weight, Fp8Role::gradient, dy));
+  const Tensor data = expanded(weight_factor(weight, dtype)), rows = expanded(dy);
   const std::int64_t inputs = data.size(transpose_weight == Transpose::yes ? 1 : 0);
   const std::vector<DepthPart> parts =
       parts_of_outputs(weight, transpose_weight, axis->own_parts());

@@ -52,7 +52,7 @@ Tensor sum_over_inputs(const SharedAxis& axis, const Tensor& x, const Tensor& we
                        Transpose transpose_weight, const Tensor& bias, const Tensor& residual);
 /// dx [own rows, I] = dy weight^T, with the outputs O divided: dy [N, O] and the weights have the rank's. A
 /// collective.
-ScatteredSums sum_over_outputs(const SharedAxis& axis, const Tensor& dy,
+ScatteredSums sum_over_outputs(const SharedAxis& axis, const Factor& dy,
                                const JoinedParameters& weight, Transpose transpose_weight);
 
 /// Leaves of this rank's rows (context_axis.h): those of its tokens, or its share of them.

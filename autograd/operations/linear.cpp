@@ -47,12 +47,12 @@ struct MlpLayers {
   std::int64_t hidden_width() const { return gated ? pre_width() / 2 : pre_width(); }
 
   void hidden_forward(Out hidden, Out pre, GatheredRows& rows) const {
-    const Factor weight = weight_factor(fc_weight, pre.dtype());
+    const Factor weight = weight_factor(fc_weight, pre.dtype(), transpose);
     const Tensor bias = data_of(fc_bias);
     rows.for_each_range([&](const RowRange& range) {
-      log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.values.numel(),
+      log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.numel(),
                   weight.is_fp8());
-      const Factor x = factor_of(fc_weight, Fp8Role::input, range.of(rows.rows()));
+      const Factor x = range.of(rows.rows());
       const Tensor y = range.of(hidden), pre_of = range.of(pre);
       if (gated) {
         linear_swiglu_forward(y, pre_of, x, weight, transpose, bias, gate);
@@ -63,16 +63,16 @@ struct MlpLayers {
   }
   /// The gradient of `pre`, as a factor. In a gated layer it overwrites `pre`, and the gradient of `hidden` overwrites
   /// `hidden`, which may be undefined or in 8 bits. By rank the weight's gradient needs `hidden` later.
-  Tensor pre_gradient(GatheredRows& dy, const Tensor& pre, const Tensor& hidden) const {
-    const Factor weight = weight_factor(proj_weight, pre.dtype());
+  Factor pre_gradient(GatheredRows& dy, const Tensor& pre, const Factor& hidden) const {
+    const Factor weight = weight_factor(proj_weight, pre.dtype(), opposite(transpose));
     const Tensor dpre = gated ? reuse(pre) : like(pre);
-    const bool overwrites = gated && hidden.defined() && hidden.dtype() == pre.dtype() &&
-                            !travel_by_rank(axis_of(proj_weight));
-    const Tensor dhidden = overwrites ? reuse(hidden) : Tensor();
+    const bool overwrites =
+        gated && hidden.defined() && !hidden.is_fp8() && !travel_by_rank(axis_of(proj_weight));
+    const Tensor dhidden = overwrites ? reuse(hidden.values) : Tensor();
     dy.for_each_range([&](const RowRange& range) {
-      log_product(axis_of(proj_weight), Work::Kind::backward, range.count, weight.values.numel(),
+      log_product(axis_of(proj_weight), Work::Kind::backward, range.count, weight.numel(),
                   weight.is_fp8());
-      const Factor dy_of = factor_of(proj_weight, Fp8Role::gradient, range.of(dy.rows()));
+      const Factor dy_of = range.of(dy.rows());
       const Tensor dpre_of = range.of(dpre), pre_of = range.of(pre);
       if (!gated) {
         linear_backward_input(dpre_of, dy_of, weight, transpose, pre_of, gelu);
@@ -83,7 +83,7 @@ struct MlpLayers {
                                     : activation({range.count, hidden_width()}, pre.dtype());
       swiglu_linear_backward_input(dpre_of, dhidden_of, dy_of, weight, transpose, pre_of, gate);
     });
-    return fp8_values(fc_weight, Fp8Role::gradient, dpre);
+    return fp8_factor(fc_weight, Fp8Role::gradient, dpre);
   }
 };
 
@@ -92,19 +92,17 @@ Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedPar
                          Transpose transpose, const JoinedParameters& bias,
                          const Tensor& residual) {
   const DType dtype = product_dtype(x.rows());
-  const Factor data = weight_factor(weight, dtype);
   const Tensor bias_data = data_of(bias);
   if (sums != nullptr) {
-    const Tensor whole = expanded(factor_of(weight, Fp8Role::input, x.whole()));
-    return sum_over_inputs(sums, whole, expanded(data), transpose, bias_data, residual);
+    return sum_over_inputs(sums, expanded(x.whole()), expanded(weight_factor(weight, dtype)),
+                           transpose, bias_data, residual);
   }
-  const std::int64_t outputs = data.values.size(transpose == Transpose::yes ? 0 : 1);
+  const Factor data = weight_factor(weight, dtype, transpose);
+  const std::int64_t outputs = data.size(transpose == Transpose::yes ? 0 : 1);
   const Tensor y = activation({x.rows().size(0), outputs}, dtype);
   x.for_each_range([&](const RowRange& range) {
-    log_product(axis_of(weight), Work::Kind::forward, range.count, data.values.numel(),
-                data.is_fp8());
-    const Factor x_of = factor_of(weight, Fp8Role::input, range.of(x.rows()));
-    linear_forward(range.of(y), x_of, data, transpose, bias_data, range.of(residual));
+    log_product(axis_of(weight), Work::Kind::forward, range.count, data.numel(), data.is_fp8());
+    linear_forward(range.of(y), range.of(x.rows()), data, transpose, bias_data, range.of(residual));
   });
   return y;
 }
@@ -113,14 +111,13 @@ Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedPar
 Tensor gradients_of_rows(GatheredRows& dy, const JoinedParameters& weight, Transpose transpose,
                          const Tensor& received) {
   const DType dtype = product_dtype(dy.rows());
-  const Factor data = weight_factor(weight, dtype);
-  const std::int64_t inputs = data.values.size(transpose == Transpose::yes ? 1 : 0);
+  const Factor data = weight_factor(weight, dtype, opposite(transpose));
+  const std::int64_t inputs = data.size(transpose == Transpose::yes ? 1 : 0);
   const Tensor dx = activation({dy.rows().size(0), inputs}, dtype);
   dy.for_each_range([&](const RowRange& range) {
-    log_product(axis_of(weight), Work::Kind::backward, range.count, data.values.numel(),
-                data.is_fp8());
+    log_product(axis_of(weight), Work::Kind::backward, range.count, data.numel(), data.is_fp8());
     const Tensor dx_of = range.of(dx);
-    const Factor dy_of = factor_of(weight, Fp8Role::gradient, range.of(dy.rows()));
+    const Factor dy_of = range.of(dy.rows());
     if (received.defined()) {  // it is added as a residual is, in the product's pass
       linear_forward(dx_of, dy_of, data, opposite(transpose), {}, range.of(received));
     } else {
@@ -131,10 +128,10 @@ Tensor gradients_of_rows(GatheredRows& dy, const JoinedParameters& weight, Trans
 }
 
 /// The sum of dy's rows that came with dy, if there is one and `factor` is dy itself, not rounded.
-Tensor take_total(const GradientTotal& total, const Tensor& dy, const Tensor& factor) {
+Tensor take_total(const GradientTotal& total, const Tensor& dy, const Factor& factor) {
   if (total == nullptr) return {};
   const Tensor sum = std::exchange(*total, {});
-  return factor.raw() == dy.raw() ? sum : Tensor();
+  return factor.values.raw() == dy.raw() ? sum : Tensor();
 }
 
 /// Returns input(), the gradient of an input, and runs weights(), which adds to those of weights. Rows that travel by
@@ -163,15 +160,15 @@ Tensor product_of_outputs(const SharedAxis& sums, GatheredRows& dy, const Joined
 
 Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residual) {
   const SharedAxis axis = axis_of(layers.fc_weight);
-  const Tensor own = fp8_values(layers.fc_weight, Fp8Role::input, as_rows(x.data()));
+  const Factor own = fp8_factor(layers.fc_weight, Fp8Role::input, as_rows(x.data()));
   GatheredRows rows(axis, own);
   const std::int64_t N = rows.rows().size(0), outputs = layers.outputs_of(layers.proj_weight);
   const Shape shape = x.shape().with(-1, outputs);
   // `pre` is made even if backward does not need it, so that forward has the same bits.
   const Tensor pre = activation({N, layers.pre_width()}, x.dtype());
-  Tensor hidden = activation({N, layers.hidden_width()}, x.dtype());
-  layers.hidden_forward(hidden, pre, rows);
-  hidden = fp8_values(layers.proj_weight, Fp8Role::input, hidden);
+  Factor hidden = activation({N, layers.hidden_width()}, x.dtype());
+  layers.hidden_forward(hidden.values, pre, rows);
+  hidden = fp8_factor(layers.proj_weight, Fp8Role::input, hidden.values);
   const Tensor y =
       product_of_inputs(axis, GatheredRows({}, hidden), layers.proj_weight, layers.transpose,
                         layers.proj_bias, residual_rows(residual, shape, layers.operation));
@@ -183,20 +180,20 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
   return differentiable(
       y.reshape(shape), {x, residual}, fc_trainable || proj_trainable,
       [layers, axis, total, needs_dx, needs_dpre, adds_residual = residual.defined(),
-       x_shape = x.shape(), saved_rows = layers.fc_weight.trainable() ? own : Tensor(),
+       x_shape = x.shape(), saved_rows = layers.fc_weight.trainable() ? own.by_columns() : Factor(),
        saved_pre = needs_dpre ? pre : Tensor(),
-       saved_hidden =
-           layers.proj_weight.trainable() ? hidden : Tensor()](Tensor dy) mutable -> Gradients {
+       saved_hidden = layers.proj_weight.trainable() ? hidden.by_columns()
+                                                     : Factor()](Tensor dy) mutable -> Gradients {
         const Transpose transpose = layers.transpose;
         const auto own_dy = [&] {
-          return fp8_values(layers.proj_weight, Fp8Role::gradient, as_rows(dy));
+          return fp8_factor(layers.proj_weight, Fp8Role::gradient, as_rows(dy));
         };
         std::optional<GatheredRows> dy_rows(std::in_place, axis, own_dy()), early;
         if (travel_by_rank(axis)) early.emplace(axis, std::exchange(saved_rows, {}));
         const Tensor dy_total = take_total(total, dy, dy_rows->rows());
         const auto of_proj = [&] {
-          accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden, dy_rows->whole(),
-                               transpose, dy_total);
+          accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden,
+                               dy_rows->take_columns(), transpose, dy_total);
         };
         if (!needs_dpre) {
           of_proj();
@@ -205,19 +202,19 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
         const auto through_proj = [&] {
           return layers.pre_gradient(*dy_rows, saved_pre, saved_hidden);
         };
-        const Tensor dpre = with_weights(axis, through_proj, of_proj);
+        GatheredRows dpre_rows({}, with_weights(axis, through_proj, of_proj));
         saved_hidden = saved_pre = {};  // as soon as they have been read
         dy_rows.reset();
         if (!adds_residual) dy = {};
         const auto of_fc = [&] {
           if (!early) early.emplace(axis, std::exchange(saved_rows, {}));
-          accumulate_gradients(layers.fc_weight, layers.fc_bias, early->take(), dpre, transpose);
+          accumulate_gradients(layers.fc_weight, layers.fc_bias, early->take(),
+                               dpre_rows.take_columns(), transpose);
         };
         if (!needs_dx) {
           of_fc();
           return {Tensor{}, dy};
         }
-        GatheredRows dpre_rows({}, dpre);
         const Tensor dx =
             product_of_outputs(axis, dpre_rows, layers.fc_weight, transpose, {}, of_fc);
         return {dx.reshape(x_shape), dy};
@@ -247,22 +244,23 @@ Variable plain_linear(const Variable& x, const JoinedParameters& weight,
   const SharedAxis sums_inputs = divided == Divided::inputs ? axis : nullptr;
   const SharedAxis sums_outputs =
       divided == Divided::outputs || divided == Divided::vocabulary ? axis : nullptr;
-  const Tensor own = fp8_values(weight, Fp8Role::input, as_rows(x.data()));
+  const Factor own = fp8_factor(weight, Fp8Role::input, as_rows(x.data()));
   const Shape shape = shape_of_result(x, axis, divided, outputs_of(weight, layout));
   const Tensor residuals = residual_rows(residual, shape, "linear");
   const Tensor y = product_of_inputs(sums_inputs, GatheredRows(gathers, own), weight, transpose,
                                      bias, residuals);
 
   // Only the weight's gradient needs the input: with a frozen weight it is not kept.
-  const Tensor saved = weight.trainable() ? own : Tensor();
+  const Factor saved = weight.trainable() ? own.by_columns() : Factor();
   const GradientTotal total = total_for_bias(bias, y);
   const auto input_gradient = [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](
                                   const Tensor& dy, const Tensor& received) {
-    GatheredRows dy_rows(sums_inputs, fp8_values(weight, Fp8Role::gradient, as_rows(dy)));
+    GatheredRows dy_rows(sums_inputs, fp8_factor(weight, Fp8Role::gradient, as_rows(dy)));
     GatheredRows x_rows(gathers, saved);
     const Tensor dy_total = take_total(total, dy, dy_rows.rows());
     const auto weights = [&] {
-      accumulate_gradients(weight, bias, x_rows.take(), dy_rows.whole(), transpose, dy_total);
+      accumulate_gradients(weight, bias, x_rows.take(), dy_rows.take_columns(), transpose,
+                           dy_total);
     };
     if (!needs_dx) {
       weights();

@@ -2,7 +2,6 @@
 
 #include "autograd/context_axis.h"
 #include "autograd/deferred_gradients.h"
-#include "autograd/fp8.h"
 #include "autograd/leaf_sum.h"
 #include "autograd/operations/divided.h"
 #include "kernels/bias/op.h"
@@ -32,6 +31,11 @@ void add_total(const JoinedGradient& dbias, const Tensor& total) {
   }
 }
 
+/// The only leaf has all rows, and their columns if they are there.
+Factor leaf_of(const Factor& rows, std::int64_t leaf, std::int64_t leaves) {
+  return leaves == 1 ? rows : Factor(rows_of_leaf(rows.values, leaf, leaves), rows.inverse_scale);
+}
+
 }  // namespace
 
 GradientTotal total_for_bias(const JoinedParameters& bias, const Tensor& y) {
@@ -40,33 +44,33 @@ GradientTotal total_for_bias(const JoinedParameters& bias, const Tensor& y) {
 }
 
 void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
-                          const Tensor& x, const Tensor& dy, Transpose transpose,
+                          const Factor& x, const Factor& dy, Transpose transpose,
                           const Tensor& dy_total) {
   if (!weight.trainable() && !bias.trainable()) return;
-  run_or_defer([weight, bias, x, dy, transpose, dy_total] {
-    log_product(axis_of(weight), Work::Kind::backward, dy.size(0), trained_elements(weight),
-                is_fp8(dy.dtype()));
-    const JoinedGradient dweight(weight), dbias(bias);
-    const std::int64_t leaves = token_leaves();
-    LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
-    const bool has_total = dy_total.defined() && takes_total(dbias, dy_total);
-    LeafSum of_bias(has_total ? Tensor() : dbias.window(), dbias.accumulate(), leaves);
-    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-      const Factor x_of = factor_of(weight, Fp8Role::input, rows_of_leaf(x, leaf, leaves));
-      const Factor dy_of = factor_of(weight, Fp8Role::gradient, rows_of_leaf(dy, leaf, leaves));
-      if (weight.trainable()) {
-        linear_backward_weight(of_weight.next(), of_bias.next(), x_of, dy_of, transpose,
-                               of_weight.accumulate(), of_bias.accumulate());
-      } else if (!has_total) {
-        bias_backward(of_bias.next(), expanded(dy_of), of_bias.accumulate());
-      }
-      of_weight.added();
-      of_bias.added();
-    }
-    if (has_total) add_total(dbias, dy_total);
-    dweight.finish();
-    dbias.finish();
-  });
+  run_or_defer(
+      [weight, bias, x, dy = bias.trainable() ? dy : dy.by_columns(), transpose, dy_total] {
+        log_product(axis_of(weight), Work::Kind::backward, dy.size(0), trained_elements(weight),
+                    dy.is_fp8());
+        const JoinedGradient dweight(weight), dbias(bias);
+        const std::int64_t leaves = token_leaves();
+        LeafSum of_weight(dweight.window(), dweight.accumulate(), leaves);
+        const bool has_total = dy_total.defined() && takes_total(dbias, dy_total);
+        LeafSum of_bias(has_total ? Tensor() : dbias.window(), dbias.accumulate(), leaves);
+        for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+          const Factor x_of = leaf_of(x, leaf, leaves), dy_of = leaf_of(dy, leaf, leaves);
+          if (weight.trainable()) {
+            linear_backward_weight(of_weight.next(), of_bias.next(), x_of, dy_of, transpose,
+                                   of_weight.accumulate(), of_bias.accumulate());
+          } else if (!has_total) {
+            bias_backward(of_bias.next(), expanded(dy_of), of_bias.accumulate());
+          }
+          of_weight.added();
+          of_bias.added();
+        }
+        if (has_total) add_total(dbias, dy_total);
+        dweight.finish();
+        dbias.finish();
+      });
 }
 
 }  // namespace tessera

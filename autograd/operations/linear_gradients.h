@@ -3,7 +3,7 @@
 
 #include "autograd/joined_parameters.h"
 #include "autograd/variable.h"
-#include "kernels/op.h"
+#include "kernels/linear/factor.h"
 
 namespace tessera {
 
@@ -14,7 +14,7 @@ GradientTotal total_for_bias(const JoinedParameters& bias, const Tensor& y);
 /// Adds to the parameters' gradients of a linear layer with input x and result gradient dy, or defers that.
 /// x may be undefined if the weight is frozen. dy_total is the sum of dy's rows; it may be undefined.
 void accumulate_gradients(const JoinedParameters& weight, const JoinedParameters& bias,
-                          const Tensor& x, const Tensor& dy, Transpose transpose,
+                          const Factor& x, const Factor& dy, Transpose transpose,
                           const Tensor& dy_total = {});
 
 }  // namespace tessera

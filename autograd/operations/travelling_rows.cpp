@@ -32,18 +32,20 @@ void log_product(const SharedAxis& axis, Work::Kind kind, std::int64_t rows, std
   log_work({.kind = kind, .amount = amount, .in_8_bits = in_8_bits ? amount : 0.0});
 }
 
-GatheredRows::GatheredRows(SharedAxis axis, const Tensor& own) : axis_(std::move(axis)) {
+GatheredRows::GatheredRows(SharedAxis axis, const Factor& own)
+    : axis_(std::move(axis)), rows_(own) {
   if (!own.defined()) return;
   if (!travels(axis_)) {
-    rows_ = whole_rows(axis_, own);
+    rows_.values = whole_rows(axis_, own.values);
     return;
   }
-  rows_ = activation({axis_->rows(), own.size(1)}, own.dtype());
-  const Tensor sent = own_rows(axis_, rows_);
-  sent.copy_from(own);
+  const Tensor rows = activation({axis_->rows(), own.size(1)}, own.values.dtype());
+  rows_.values = rows;
+  const Tensor sent = own_rows(axis_, rows);
+  sent.copy_from(own.values);
   for (int distance = 1; distance < axis_->ranks(); ++distance) {
     const RowRange range = rows_of_rank(*axis_, rank_behind(*axis_, -distance));
-    under_way_.push_back({range, axis_->shift(range.of(rows_), sent, distance)});
+    under_way_.push_back({range, axis_->shift(range.of(rows), sent, distance)});
   }
 }
 
@@ -56,13 +58,19 @@ void GatheredRows::for_each_range(const std::function<void(const RowRange&)>& f)
   }
 }
 
-const Tensor& GatheredRows::whole() {
+const Factor& GatheredRows::whole() {
   if (!under_way_.empty()) axis_->wait(under_way_.back().event);
   under_way_.clear();
   return rows_;
 }
 
-Tensor GatheredRows::take() {
+Factor GatheredRows::take_columns() {
+  Factor rows = whole();
+  rows_.columns = {};
+  return rows;
+}
+
+Factor GatheredRows::take() {
   whole();
   return std::exchange(rows_, {});
 }

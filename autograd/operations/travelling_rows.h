@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "autograd/tensor_axis.h"
+#include "kernels/linear/factor.h"
 #include "runtime/stream_log.h"
 
 namespace tessera {
@@ -27,6 +28,9 @@ struct RowRange {
   std::int64_t first = 0, count = 0;
   /// These rows of x, which may be undefined.
   Tensor of(const Tensor& x) const { return x.defined() ? x.slice(first, first + count) : x; }
+  Factor of(const Factor& x) const {
+    return !x.defined() || x.size(0) == count ? x : Factor(of(x.values), x.inverse_scale);
+  }
 };
 
 /// Whether rows travel while others are multiplied. Then each product with parameters of the axis is work by itself
@@ -41,18 +45,20 @@ void log_product(const SharedAxis& axis, Work::Kind kind, std::int64_t rows, std
 /// The rows [N, C] of all ranks, from this one's. They travel from construction on. A collective.
 class GatheredRows {
  public:
-  /// `own` itself are the rows if it has all. It may be undefined: then there are none.
-  GatheredRows(SharedAxis axis, const Tensor& own);
+  /// `own` itself are the rows if it has all. Else it has no columns. It may be undefined: then there are none.
+  GatheredRows(SharedAxis axis, const Factor& own);
 
   /// f(range) for ranges of the rows in the order of their arrival, each when it has arrived. This rank's come
   /// first. Called once.
   void for_each_range(const std::function<void(const RowRange&)>& f);
   /// [N, C], of which some rows may be under way.
-  const Tensor& rows() const { return rows_; }
+  const Factor& rows() const { return rows_; }
   /// The same when all have arrived.
-  const Tensor& whole();
+  const Factor& whole();
+  /// The same for the only product that reads columns: they are gone after it.
+  Factor take_columns();
   /// The same, for the last use.
-  Tensor take();
+  Factor take();
 
  private:
   struct Arrival {
@@ -60,7 +66,7 @@ class GatheredRows {
     Event event;
   };
   SharedAxis axis_;
-  Tensor rows_;
+  Factor rows_;
   std::vector<Arrival> under_way_;
 };
 

@@ -19,11 +19,11 @@ std::uint8_t* codes_of(const Tensor& y) {
 }
 
 template <typename T>
-void quantize(Out y, const T* from, const Tensor& scale_at, Out largest) {
-  visit_format(y.dtype(), [&](auto grid) {
+void quantize(Out y, Out yt, const Tensor& x, const Tensor& scale_at, Out largest) {
+  visit_format((y.defined() ? y : yt).dtype(), [&](auto grid) {
+    const T* const from = x.data<T>();
     const auto value = [&](std::int64_t i) { return load(static_cast<bfloat16>(from[i])); };
-    std::uint8_t* const to = codes_of(y);
-    parallel_for(y.numel(), kElementwiseChunk, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(x.numel(), kElementwiseChunk, [&](std::int64_t begin, std::int64_t end) {
       const float scale = *scale_at.data<float>();
       std::int32_t most = 0;
 #pragma omp simd reduction(max : most)
@@ -31,16 +31,24 @@ void quantize(Out y, const T* from, const Tensor& scale_at, Out largest) {
         most = std::max(most, bits_of_magnitude(value(i)));
       }
       raise(*largest.data<float>(), most);
-      for (std::int64_t i = begin; i < end; ++i) to[i] = grid().nearest(scale * value(i));
+      if (y.defined()) {
+        std::uint8_t* const to = codes_of(y);
+        for (std::int64_t i = begin; i < end; ++i) to[i] = grid().nearest(scale * value(i));
+      }
+      if (!yt.defined()) return;
+      const std::int64_t rows = x.size(0), columns = x.size(1);
+      for (std::int64_t i = begin; i < end; ++i) {
+        codes_of(yt)[i % columns * rows + i / columns] = grid().nearest(scale * value(i));
+      }
     });
   });
 }
 
 }  // namespace
 
-void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {
-  if (x.dtype() == DType::f32) return quantize(y, x.data<float>(), scale, largest);
-  quantize(y, x.data<bfloat16>(), scale, largest);
+void fp8_quantize(Out y, Out yt, const Tensor& x, const Tensor& scale, Out largest) {
+  x.dtype() == DType::f32 ? quantize<float>(y, yt, x, scale, largest)
+                          : quantize<bfloat16>(y, yt, x, scale, largest);
 }
 
 void fp8_expand(Out x, const Tensor& y, const Tensor& inverse_at) {

@@ -1,5 +1,5 @@
-// Traffic: fp8_quantize and fp8_expand move 3 bytes an element (of f32 5), fp8_transpose 2. The largest value is an
-// integer maximum, so the order of blocks does not matter.
+// Traffic: fp8_quantize and fp8_expand move 3 bytes an element (of f32 5), fp8_quantize with both results 4, and
+// fp8_transpose 2. The largest value is an integer maximum, so the order of blocks does not matter.
 #include <type_traits>
 
 #include "kernels/cuda/launch.h"
@@ -28,35 +28,47 @@ __device__ void for_each_of_thread(std::int64_t vectors, std::int64_t count, con
   for (std::int64_t i = vectors * kSize + first; i < count; i += threads) g(i);
 }
 
+/// From values of T to codes, and the largest magnitude of a thread.
+template <typename T>
+struct Rounding {
+  Fp8Grid grid;
+  float scale;
+  int most = 0;
+
+  __device__ std::uint8_t code(float given) {
+    float value = given;
+    if constexpr (std::is_same_v<T, float>) value = gpu::rounded<bfloat16>(given);
+    most = max(most, gpu::bits_of_magnitude(value));
+    return grid.nearest(scale * value);
+  }
+  __device__ unsigned codes(const float* four) {
+    unsigned word = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) word |= static_cast<unsigned>(code(four[j])) << (8 * j);
+    return word;
+  }
+};
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     quantize_kernel(std::uint8_t* y, const T* x, std::int64_t vectors, std::int64_t count,
                     Fp8Grid grid, const float* scale_at, float* largest) {
   constexpr int kSize = gpu::Vector<T>::kSize;
   using Words = std::conditional_t<kSize == 8, uint2, unsigned>;
-  const float scale = *scale_at;
-  int most = 0;
-  const auto code = [&](float given) {
-    float value = given;
-    if constexpr (std::is_same_v<T, float>) value = gpu::rounded<bfloat16>(given);
-    most = max(most, gpu::bits_of_magnitude(value));
-    return grid.nearest(scale * value);
-  };
+  Rounding<T> rounding{grid, *scale_at};
   for_each_of_thread<T>(
       vectors, count,
       [&](std::int64_t i) {
         const auto values = gpu::Vector<T>::load(x + i);
-        unsigned words[kSize / 4] = {};
+        unsigned words[kSize / 4];
 #pragma unroll
-        for (int j = 0; j < kSize; ++j) {
-          words[j / 4] |= static_cast<unsigned>(code(values.values[j])) << (8 * (j % 4));
-        }
+        for (int j = 0; j < kSize / 4; ++j) words[j] = rounding.codes(values.values + 4 * j);
         Words together;
         memcpy(&together, words, sizeof(Words));
         *reinterpret_cast<Words*>(y + i) = together;
       },
-      [&](std::int64_t i) { y[i] = code(gpu::load(x[i])); });
-  gpu::raise(largest, most);
+      [&](std::int64_t i) { y[i] = rounding.code(gpu::load(x[i])); });
+  gpu::raise(largest, rounding.most);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -81,57 +93,105 @@ __global__ void __launch_bounds__(kThreads)
       [&](std::int64_t i) { gpu::store(x[i], value(y[i])); });
 }
 
-/// A block transposes a square of kSquare x kSquare bytes.
+/// A block transposes squares of kSquare x kSquare bytes.
 constexpr int kSquare = 64, kWords = kSquare / 4;
+static_assert(kThreads == kWords * kWords);
 
-/// A thread transposes 4 x 4 bytes in its registers, so that shared memory has whole words: [column][rows of 4]. One
-/// more word in a row puts neighbours into different banks.
-__global__ void __launch_bounds__(kThreads)
-    transpose_kernel(std::uint8_t* yt, const std::uint8_t* y, std::int64_t rows,
-                     std::int64_t columns) {
-  TESSERA_SHARED(unsigned, square, [kSquare][kWords + 1]);
-  const std::int64_t row = std::int64_t{blockIdx.y} * kSquare;
-  const std::int64_t column = std::int64_t{blockIdx.x} * kSquare;
-  const int word = static_cast<int>(threadIdx.x) % kWords,
-            four = static_cast<int>(threadIdx.x) / kWords;
-  const auto address = [](const std::uint8_t* p) { return reinterpret_cast<std::uintptr_t>(p); };
-  const bool whole = ((address(y) | address(yt)) % 4 == 0) && rows % 4 == 0 && columns % 4 == 0;
-  unsigned transposed[4] = {0, 0, 0, 0};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const std::int64_t r = row + 4 * four + i, c = column + 4 * word;
+struct Matrix {
+  std::int64_t rows, columns;
+  /// Whether four neighbours in a row can be read and written as one, in the matrix and in the transposed one.
+  bool whole;
+
+  /// Four bytes from (r, c) on: four() is all of them, and one(c) one. Those outside are 0.
+  template <typename Four, typename One>
+  __device__ unsigned bytes(std::int64_t r, std::int64_t c, const Four& four,
+                            const One& one) const {
+    if (r >= rows || c >= columns) return 0;
+    if (whole) return four();
     unsigned bytes = 0;
-    if (whole && r < rows && c < columns) {
-      bytes = *reinterpret_cast<const unsigned*>(y + r * columns + c);
-    } else {
-      for (int j = 0; j < 4; ++j) {
-        if (r < rows && c + j < columns) {
-          bytes |= static_cast<unsigned>(y[r * columns + c + j]) << (8 * j);
-        }
-      }
+    for (int j = 0; j < 4; ++j) {
+      if (c + j < columns) bytes |= static_cast<unsigned>(one(c + j)) << (8 * j);
     }
-#pragma unroll
-    for (int j = 0; j < 4; ++j) transposed[j] |= (bytes >> (8 * j) & 0xffu) << (8 * i);
+    return bytes;
   }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) square[4 * word + j][four] = transposed[j];
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const std::int64_t r = column + 4 * four + i, c = row + 4 * word;  // of yt
-    const unsigned bytes = square[4 * four + i][word];
-    if (whole && r < columns && c < rows) {
-      *reinterpret_cast<unsigned*>(yt + r * rows + c) = bytes;
-    } else {
-      for (int j = 0; j < 4; ++j) {
-        if (r < columns && c + j < rows) {
-          yt[r * rows + c + j] = static_cast<std::uint8_t>(bytes >> (8 * j));
-        }
-      }
+  __device__ void set_bytes(std::uint8_t* y, std::int64_t r, std::int64_t c, unsigned bytes) const {
+    if (r >= rows || c >= columns) return;
+    if (whole) {
+      *reinterpret_cast<unsigned*>(y + r * columns + c) = bytes;
+      return;
     }
+    for (int j = 0; j < 4; ++j) {
+      if (c + j < columns) y[r * columns + c + j] = static_cast<std::uint8_t>(bytes >> (8 * j));
+    }
+  }
+};
+
+/// word(r, c): four bytes from (r, c) on. A thread transposes 4 x 4 bytes in its registers, so that shared memory has
+/// whole words: [column][rows of 4]. One more word in a row puts neighbours into different banks.
+template <typename Word>
+__device__ void transpose(std::uint8_t* yt, const Matrix& matrix, const Word& word) {
+  TESSERA_SHARED(unsigned, square, [kSquare][kWords + 1]);
+  const int along = static_cast<int>(threadIdx.x) % kWords,
+            four = static_cast<int>(threadIdx.x) / kWords;
+  const Matrix transposed{matrix.columns, matrix.rows, matrix.whole};
+  const std::int64_t across = (matrix.columns + kSquare - 1) / kSquare;
+  const std::int64_t squares = (matrix.rows + kSquare - 1) / kSquare * across;
+  for (std::int64_t at = blockIdx.x; at < squares; at += gridDim.x) {
+    const std::int64_t row = at / across * kSquare, column = at % across * kSquare;
+    unsigned words[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned bytes = word(row + 4 * four + i, column + 4 * along);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) words[j] |= (bytes >> (8 * j) & 0xffu) << (8 * i);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) square[4 * along + j][four] = words[j];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      transposed.set_bytes(yt, column + 4 * four + i, row + 4 * along, square[4 * four + i][along]);
+    }
+    __syncthreads();  // before the next square
   }
 }
-static_assert(kThreads == kWords * kWords);
+
+__global__ void __launch_bounds__(kThreads)
+    transpose_kernel(std::uint8_t* yt, const std::uint8_t* y, Matrix matrix) {
+  transpose(yt, matrix, [&](std::int64_t r, std::int64_t c) {
+    const std::uint8_t* const row = y + r * matrix.columns;
+    const auto four = [&] { return *reinterpret_cast<const unsigned*>(row + c); };
+    return matrix.bytes(r, c, four, [&](std::int64_t at) { return row[at]; });
+  });
+}
+
+template <typename T>
+struct alignas(4 * sizeof(T)) Four {
+  T values[4];
+};
+
+/// y may be null.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    quantize_transposed_kernel(std::uint8_t* y, std::uint8_t* yt, const T* x, Matrix matrix,
+                               Fp8Grid grid, const float* scale_at, float* largest) {
+  Rounding<T> rounding{grid, *scale_at};
+  transpose(yt, matrix, [&](std::int64_t r, std::int64_t c) {
+    const T* const row = x + r * matrix.columns;
+    const auto four = [&] {
+      const Four<T> stored = *reinterpret_cast<const Four<T>*>(row + c);
+      float values[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) values[j] = gpu::load(stored.values[j]);
+      return rounding.codes(values);
+    };
+    const auto one = [&](std::int64_t at) { return rounding.code(gpu::load(row[at])); };
+    const unsigned bytes = matrix.bytes(r, c, four, one);
+    if (y != nullptr) matrix.set_bytes(y, r, c, bytes);
+    return bytes;
+  });
+  gpu::raise(largest, rounding.most);
+}
 
 __global__ void __launch_bounds__(kThreads)
     record_kernel(Fp8History history, float* largest, float* excess, const float* scales,
@@ -164,11 +224,16 @@ std::uint8_t* codes_of(const Tensor& y) {
   return reinterpret_cast<std::uint8_t*>(y.raw());
 }
 
+/// To so many elements.
+bool is_aligned(const Tensor& t, std::size_t elements) {
+  return reinterpret_cast<std::uintptr_t>(t.raw()) % (elements * size_of(t.dtype())) == 0;
+}
+
 /// Vectors of x's elements if both tensors are aligned to them.
 std::int64_t vectors_of(const Tensor& x, const Tensor& y) {
-  const auto address = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.raw()); };
-  const auto size = static_cast<std::int64_t>(16 / size_of(x.dtype()));
-  return address(x) % 16 == 0 && address(y) % size == 0 ? x.numel() / size : 0;
+  const std::size_t size = 16 / size_of(x.dtype());
+  return is_aligned(x, size) && is_aligned(y, size) ? x.numel() / static_cast<std::int64_t>(size)
+                                                    : 0;
 }
 
 /// A kernel over the elements of x [bf16 or f32] and y [8 bits].
@@ -179,17 +244,41 @@ void launch_elements(const Tensor& x, void (*kernel)(Parameters...), Arguments..
               dim3(kThreads), 0, gpu::stream(), arguments...);
 }
 
+/// The extents of x, and whether x and the others, which may be undefined, are aligned.
+Matrix matrix_of(const Tensor& x, std::initializer_list<Tensor> others) {
+  const std::int64_t rows = x.size(0), columns = x.size(1);
+  bool whole = rows % 4 == 0 && columns % 4 == 0 && is_aligned(x, 4);
+  for (const Tensor& other : others) whole &= !other.defined() || is_aligned(other, 4);
+  return {rows, columns, whole};
+}
+
+/// A kernel over the squares of x.
+template <typename... Parameters, typename... Arguments>
+void launch_squares(const Tensor& x, void (*kernel)(Parameters...), Arguments... arguments) {
+  if (x.numel() == 0) return;
+  const std::int64_t squares = ceil_div(x.size(0), kSquare) * ceil_div(x.size(1), kSquare);
+  gpu::launch(kernel, dim3(gpu::blocks_for(squares, 1, 4096)), dim3(kThreads), 0, gpu::stream(),
+              arguments...);
+}
+
 template <typename T>
-void quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {
-  launch_elements(x, quantize_kernel<T>, codes_of(y), x.data<T>(), vectors_of(x, y), x.numel(),
-                  Fp8Grid::of(y.dtype()), scale.data<float>(), largest.data<float>());
+void quantize(Out y, Out yt, const Tensor& x, const Tensor& scale, Out largest) {
+  const Fp8Grid grid = Fp8Grid::of((y.defined() ? y : yt).dtype());
+  if (yt.defined()) {
+    launch_squares(x, quantize_transposed_kernel<T>, y.defined() ? codes_of(y) : nullptr,
+                   codes_of(yt), x.data<T>(), matrix_of(x, {y, yt}), grid, scale.data<float>(),
+                   largest.data<float>());
+  } else {
+    launch_elements(x, quantize_kernel<T>, codes_of(y), x.data<T>(), vectors_of(x, y), x.numel(),
+                    grid, scale.data<float>(), largest.data<float>());
+  }
 }
 
 }  // namespace
 
-void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {
-  x.dtype() == DType::f32 ? quantize<float>(y, x, scale, largest)
-                          : quantize<bfloat16>(y, x, scale, largest);
+void fp8_quantize(Out y, Out yt, const Tensor& x, const Tensor& scale, Out largest) {
+  x.dtype() == DType::f32 ? quantize<float>(y, yt, x, scale, largest)
+                          : quantize<bfloat16>(y, yt, x, scale, largest);
 }
 
 void fp8_expand(Out x, const Tensor& y, const Tensor& inverse) {
@@ -198,11 +287,7 @@ void fp8_expand(Out x, const Tensor& y, const Tensor& inverse) {
 }
 
 void fp8_transpose(Out yt, const Tensor& y) {
-  const std::int64_t rows = y.size(0), columns = y.size(1);
-  if (y.numel() == 0) return;
-  const dim3 squares(gpu::blocks_for(columns, kSquare), gpu::blocks_for(rows, kSquare));
-  gpu::launch(transpose_kernel, squares, dim3(kThreads), 0, gpu::stream(), codes_of(yt),
-              codes_of(y), rows, columns);
+  launch_squares(y, transpose_kernel, codes_of(yt), codes_of(y), matrix_of(y, {yt}));
 }
 
 void fp8_record(Out history, Out largest, Out excess, const Tensor& scales, const Tensor& limits) {

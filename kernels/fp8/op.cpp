@@ -19,12 +19,20 @@ void check_number(std::string_view op, const Argument& x, const Argument& number
   check_shape(op, number, {1});
 }
 
-void check_pair(std::string_view op, const Argument& y, const Argument& x, const Argument& factor) {
+void check_pair(std::string_view op, const Argument& y, const Argument& x) {
   check_on_one_device(op, {y, x});
   check_fp8(op, y);
   check_same_shape(op, y, x);
   check_apart(op, y, x);
-  check_number(op, x, factor);
+}
+
+/// yt is y [N, C] transposed.
+void check_transposed(std::string_view op, const Argument& yt, const Argument& y) {
+  check_on_one_device(op, {yt, y});
+  check_fp8(op, yt);
+  check_rank(op, y, 2);
+  check_shape(op, yt, {y.tensor.size(1), y.tensor.size(0)});
+  check_apart(op, yt, y);
 }
 
 /// The history, and tensors with a number for each of its columns.
@@ -45,30 +53,34 @@ float largest_of(DType format) {
   return Fp8Grid::of(format).largest;
 }
 
-void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest) {
+void fp8_quantize(Out y, Out yt, const Tensor& x, const Tensor& scale, Out largest) {
   constexpr std::string_view op = "fp8_quantize";
-  check_pair(op, {"y", y}, {"x", x}, {"scale", scale});
+  check(y.defined() || yt.defined(), "{}: y and yt are undefined; one of them is written", op);
+  if (y.defined()) check_pair(op, {"y", y}, {"x", x});
+  if (yt.defined()) check_transposed(op, {"yt", yt}, {"x", x});
+  if (y.defined() && yt.defined()) {
+    check_same_dtype(op, {"yt", yt}, {"y", y});
+    check_apart(op, {"yt", yt}, {"y", y});
+  }
+  check_number(op, {"x", x}, {"scale", scale});
   check(x.dtype() == DType::bf16 || x.dtype() == DType::f32, "{}: x is {}; it must be bf16 or f32",
         op, name_of(x.dtype()));
   check_number(op, {"x", x}, {"largest", largest});
-  run_on<cpu::fp8_quantize, cuda::fp8_quantize>(y.device(), op, y, x, scale, largest);
+  run_on<cpu::fp8_quantize, cuda::fp8_quantize>(x.device(), op, y, yt, x, scale, largest);
 }
 
 void fp8_expand(Out x, const Tensor& y, const Tensor& inverse) {
   constexpr std::string_view op = "fp8_expand";
-  check_pair(op, {"y", y}, {"x", x}, {"inverse", inverse});
+  check_pair(op, {"y", y}, {"x", x});
+  check_number(op, {"x", x}, {"inverse", inverse});
   check_dtype(op, {"x", x}, DType::bf16);
   run_on<cpu::fp8_expand, cuda::fp8_expand>(x.device(), op, x, y, inverse);
 }
 
 void fp8_transpose(Out yt, const Tensor& y) {
   constexpr std::string_view op = "fp8_transpose";
-  check_on_one_device(op, {{"yt", yt}, {"y", y}});
-  check_fp8(op, {"y", y});
+  check_transposed(op, {"yt", yt}, {"y", y});
   check_same_dtype(op, {"yt", yt}, {"y", y});
-  check_rank(op, {"y", y}, 2);
-  check_shape(op, {"yt", yt}, {y.size(1), y.size(0)});
-  check_apart(op, {"yt", yt}, {"y", y});
   run_on<cpu::fp8_transpose, cuda::fp8_transpose>(y.device(), op, yt, y);
 }
 

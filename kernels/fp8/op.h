@@ -1,6 +1,6 @@
 // Tensors of 8-bit numbers, with one scale each (docs/fp8.md).
 //
-//   fp8_quantize   y_i = the number of y's format nearest to scale x_i
+//   fp8_quantize   y_i = the number of y's format nearest to scale x_i;  yt [C, N] is y [N, C] transposed
 //                  largest = max(largest, |x_i|)
 //   fp8_expand     x_i = y_i inverse
 //   fp8_transpose  yt [C, N] from y [N, C]
@@ -24,7 +24,8 @@ namespace tessera {
 /// The largest number of e4m3 or e5m2.
 float largest_of(DType format);
 
-void fp8_quantize(Out y, const Tensor& x, const Tensor& scale, Out largest);
+/// In one pass over x. y or yt may be undefined. With yt x is a matrix.
+void fp8_quantize(Out y, Out yt, const Tensor& x, const Tensor& scale, Out largest);
 void fp8_expand(Out x, const Tensor& y, const Tensor& inverse);
 void fp8_transpose(Out yt, const Tensor& y);
 

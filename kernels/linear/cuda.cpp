@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/device_attributes.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/fp8/op.h"
@@ -30,12 +32,14 @@ Gemm forward(const Tensor& y, const Tensor& x, Transpose transpose_weight, Epilo
           .epilogue = epilogue};
 }
 
-/// The matrix, transposed to another in workspace memory if `transposes`.
-Tensor along_depth(const Tensor& matrix, bool transposes) {
-  if (!transposes) return matrix;
+/// The factor's rows or columns, in workspace memory if they are not there.
+Tensor along_depth(const Factor& factor, bool columns) {
+  const Tensor &there = columns ? factor.columns : factor.values,
+               &other = columns ? factor.values : factor.columns;
+  if (there.defined()) return there;
   const CategoryScope scope(Category::workspace);
-  const Tensor transposed = Tensor::empty({matrix.size(1), matrix.size(0)}, matrix.dtype());
-  tessera::fp8_transpose(transposed, matrix);
+  const Tensor transposed = Tensor::empty({other.size(1), other.size(0)}, other.dtype());
+  tessera::fp8_transpose(transposed, other);
   return transposed;
 }
 
@@ -92,26 +96,30 @@ bool swiglu_linear_backward_input(Out dgate_up, const Tensor& dy, const Tensor& 
   return cuda::matmul_swiglu_backward(dgate_up, dy, weight, gate_up, opposite(transpose_weight));
 }
 
+bool multiplies_fp8(const Device&, std::initializer_list<std::int64_t> extents) {
+  constexpr std::int64_t kMultiple = 16;
+  return gpu::has_fp8() &&
+         std::ranges::all_of(extents, [](std::int64_t extent) { return extent % kMultiple == 0; });
+}
+
 bool fp8_product(Out c, const Factor& a, Transpose transpose_a, const Factor& b,
                  Transpose transpose_b, const Tensor& bias, const Tensor& addend) {
   // 8-bit tensor cores read both factors along the depth: a [M, K] and b [N, K].
   const bool transposes_a = transpose_a == Transpose::yes,
              transposes_b = transpose_b == Transpose::no;
-  const Gemm product{.M = c.size(0),
-                     .N = c.size(1),
-                     .K = a.values.size(transposes_a ? 0 : 1),
+  const std::int64_t M = c.size(0), N = c.size(1), K = a.size(transposes_a ? 0 : 1);
+  const bool suits = cuda::multiplies_fp8(c.device(), {K, N, transposes_a ? M : K});
+  if (c.numel() == 0 || K == 0 || !suits) return false;
+  const Tensor a_rows = along_depth(a, transposes_a), b_rows = along_depth(b, transposes_b);
+  const Gemm product{.M = M,
+                     .N = N,
+                     .K = K,
                      .transpose_b = true,
                      .accumulate = addend.defined(),
-                     .in = a.values.dtype(),
-                     .in_b = b.values.dtype(),
+                     .in = a_rows.dtype(),
+                     .in_b = b_rows.dtype(),
                      .out = c.dtype(),
                      .epilogue = bias.defined() ? Epilogue::bias : Epilogue::none};
-  constexpr std::int64_t kMultiple = 16;
-  const bool suits = gpu::has_fp8() && product.K % kMultiple == 0 && product.N % kMultiple == 0 &&
-                     !(transposes_a && product.M % kMultiple != 0);
-  if (is_empty(product) || !suits) return false;
-  const Tensor a_rows = along_depth(a.values, transposes_a),
-               b_rows = along_depth(b.values, transposes_b);
   return try_gemm(product, {.a = a_rows.raw(),
                             .b = b_rows.raw(),
                             .c = c.raw(),

@@ -20,9 +20,18 @@ bool multiply_fp8(std::string_view op, Out c, const Factor& a, Transpose transpo
     const auto run = [&] {
       done = cuda::fp8_product(c, a, transpose_a, b, transpose_b, bias, addend);
     };
-    run_observed(op, run, c, a.values, b.values, bias, addend);
+    run_observed(op, run, c, a.values, a.columns, b.values, b.columns, bias, addend);
   }
   return done;
+}
+
+/// The numbers row by row.
+Tensor rows_of(const Factor& factor) {
+  if (factor.values.defined()) return factor.values;
+  const CategoryScope scope(Category::workspace);
+  const Tensor rows = Tensor::empty({factor.size(0), factor.size(1)}, factor.columns.dtype());
+  fp8_transpose(rows, factor.columns);
+  return rows;
 }
 
 }  // namespace
@@ -32,15 +41,20 @@ bool are_fp8(const Factor& a, const Factor& b) {
   return a.is_fp8();
 }
 
-DType product_dtype(const Tensor& values) {
-  return is_fp8(values.dtype()) ? DType::bf16 : values.dtype();
+bool multiplies_fp8(const Device& device, std::initializer_list<std::int64_t> extents) {
+  if constexpr (kHasCuda) return !device.is_cpu() && cuda::multiplies_fp8(device, extents);
+  return false;
+}
+
+DType product_dtype(const Factor& factor) {
+  return factor.is_fp8() ? DType::bf16 : factor.values.dtype();
 }
 
 Tensor expanded(const Factor& factor) {
   if (!factor.is_fp8()) return factor.values;
   const CategoryScope scope(Category::workspace);
-  const Tensor x = Tensor::empty(factor.values.shape(), DType::bf16);
-  fp8_expand(x, factor.values, factor.inverse_scale);
+  const Tensor rows = rows_of(factor), x = Tensor::empty(rows.shape(), DType::bf16);
+  fp8_expand(x, rows, factor.inverse_scale);
   return x;
 }
 

@@ -10,22 +10,40 @@
 
 namespace tessera {
 
-/// A tensor, or 8-bit numbers.
+/// A tensor, or 8-bit numbers. 8-bit tensor cores read a matrix along the depth of a sum: its rows, or its columns.
 struct Factor {
+  /// 8-bit numbers may be there as `columns` alone.
   Tensor values;
-  /// [1] f32, the value of the number 1. Undefined unless `values` are 8-bit.
+  /// [1] f32, the value of the number 1. Undefined unless they are 8-bit.
   Tensor inverse_scale = {};
+  /// [C, N], the transposed copy of 8-bit `values` [N, C]. May be undefined.
+  Tensor columns = {};
 
-  Factor(Tensor values) : values(std::move(values)) {}  // NOLINT: a tensor is a factor
-  Factor(Tensor values, Tensor inverse_scale)
-      : values(std::move(values)), inverse_scale(std::move(inverse_scale)) {}
+  Factor(Tensor values = {}) : values(std::move(values)) {}  // NOLINT: a tensor is a factor
+  Factor(Tensor values, Tensor inverse_scale, Tensor columns = {})
+      : values(std::move(values)),
+        inverse_scale(std::move(inverse_scale)),
+        columns(std::move(columns)) {}
+
+  bool defined() const { return values.defined() || columns.defined(); }
   bool is_fp8() const { return inverse_scale.defined(); }
+  std::int64_t numel() const { return values.defined() ? values.numel() : columns.numel(); }
+  /// The factor is a matrix if there are columns alone.
+  std::int64_t size(int dimension) const {
+    return values.defined() ? values.size(dimension) : columns.size(1 - dimension);
+  }
+  /// Its columns alone, if they are there.
+  Factor by_columns() const {
+    return columns.defined() ? Factor({}, inverse_scale, columns) : *this;
+  }
 };
 
 /// Whether both are 8-bit. Raises Error if one is.
 bool are_fp8(const Factor& a, const Factor& b);
-/// The dtype of a product with these values: bf16 if they are 8-bit, else theirs.
-DType product_dtype(const Tensor& values);
+/// Whether the device multiplies 8-bit numbers as they are, in products that read rows of these extents.
+bool multiplies_fp8(const Device& device, std::initializer_list<std::int64_t> extents);
+/// The dtype of a product with the factor: bf16 if it is 8-bit, else its own.
+DType product_dtype(const Factor& factor);
 /// 8-bit numbers as bf16, in workspace memory; another tensor itself.
 Tensor expanded(const Factor& factor);
 
@@ -48,6 +66,7 @@ void linear_backward_weight(Out dweight, Out dbias, const Factor& x, const Facto
                             Accumulate accumulate_dbias);
 
 namespace cuda {
+decltype(tessera::multiplies_fp8) multiplies_fp8;
 /// c [M, N] = op(a) op(b) + bias [N] + addend [M, N], with 8-bit a and b. bias and addend may be undefined, and addend
 /// may be c. False, and nothing is done, if the GPU, the extents or the addresses do not suit.
 bool fp8_product(Out c, const Factor& a, Transpose transpose_a, const Factor& b,

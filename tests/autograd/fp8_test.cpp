@@ -13,6 +13,7 @@
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/op.h"
 #include "kernels/linear/op.h"
+#include "kernels/observer.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -36,7 +37,7 @@ Tensor rounded(const Tensor& x, DType format, double scale) {
   const auto number = [](double value) { return Tensor::full({1}, DType::f32, value); };
   const Tensor y = Tensor::zeros(x.shape(), format),
                expanded = test::poisoned(x.shape(), x.dtype());
-  fp8_quantize(y, x, number(scale), number(0.0));
+  fp8_quantize(y, {}, x, number(scale), number(0.0));
   fp8_expand(expanded, y, number(1 / scale));
   return expanded;
 }
@@ -60,6 +61,20 @@ bool same_result(const Tensor& a, const Tensor& b) {
 
 struct Results {
   Tensor y, dx;
+};
+
+/// The copies that each rounding writes, and the number of tensors that are transposed later.
+struct Seen : OperationObserver {
+  std::vector<std::string> rounded;
+  int transposed = 0;
+  void before(std::string_view operation, std::span<const Tensor> arguments) override {
+    transposed += operation == "fp8_transpose";
+    if (operation != "fp8_quantize") return;
+    const bool both = is_fp8(arguments[1].dtype());
+    const Shape &first = arguments[0].shape(), &x = arguments[both ? 2 : 1].shape();
+    rounded.emplace_back(both ? "both" : first == x ? "rows" : "columns");
+  }
+  void after(std::string_view, std::span<const Tensor>) override {}
 };
 
 /// Forward and backward in the scope of `fp8`, if it is given.
@@ -327,6 +342,124 @@ TEST_CASE("fp8: weights that are there in 8 bits are used as they are, alone and
   OwnedParameter other = parameter("other", {8, kInputs});
   REQUIRE_THROWS_WITH(other.parameter.round(q.parameter.data(), other.data),
                       Contains("parameter 'other' has no scale to round it to e4m3"));
+}
+
+TEST_CASE("fp8: one pass writes the copies that products read, with the bits of rows") {
+  const test::Rank rank;
+  std::int64_t rows = kRows;
+  const auto check = [&](const JoinedParameters& weight, const std::vector<Tensor>& gradients,
+                         WeightLayout layout, const std::vector<std::string>& on_gpu,
+                         int transposed_on_gpu) {
+    const Tensor x = normal_tensor({rows, kInputs}, DType::bf16, "x"),
+                 dy = normal_tensor({rows, kOutputs}, DType::bf16, "dy", 1e-5);
+    const std::vector<Parameter>& parts = weight.parts();
+    Fp8State fp8(parts, {});
+    Seen seen;
+    const Results found = [&] {
+      const ObserverScope scope(seen);
+      return run(&fp8, x, dy,
+                 [&](const Variable& input) { return linear(input, weight, Parameter(), layout); });
+    }();
+    CHECK(seen.rounded ==
+          (test::kOnGpu ? on_gpu : std::vector<std::string>(on_gpu.size(), "rows")));
+    CHECK(seen.transposed == (test::kOnGpu ? transposed_on_gpu : 0));
+
+    const auto rows_of = [&](const Tensor& values, Fp8Role role) {
+      const auto place = *fp8.place(parts.front(), role);
+      if (is_fp8(values.dtype())) return Factor(values, place.inverse);
+      const Tensor rows = Tensor::zeros(values.shape(), place.format);
+      fp8_quantize(rows, {}, values, place.scale, Tensor::zeros({1}, DType::f32));
+      return Factor(rows, place.inverse);
+    };
+    const Transpose transpose = layout == WeightLayout::out_in ? Transpose::yes : Transpose::no;
+    const Factor x8 = rows_of(x, Fp8Role::input), w8 = rows_of(weight.data(), Fp8Role::weight),
+                 dy8 = rows_of(dy, Fp8Role::gradient);
+    const Tensor y = test::poisoned(dy.shape(), DType::bf16),
+                 dx = test::poisoned(x.shape(), DType::bf16),
+                 dweight = test::poisoned(weight.held_shape(), DType::bf16);
+    linear_forward(y, x8, w8, transpose, {});
+    linear_backward_input(dx, dy8, w8, transpose);
+    linear_backward_weight(dweight, {}, x8, dy8, transpose, Accumulate::no, Accumulate::no);
+    CHECK(same_bits(found.y, y));
+    CHECK(same_bits(found.dx, dx));
+    std::int64_t first = 0;
+    for (const Tensor& gradient : gradients) {
+      CHECK(same_bits(gradient, dweight.slice(first, first + gradient.size(0))));
+      first += gradient.size(0);
+    }
+    for (const Parameter& part : parts) part.reset_gradient();
+  };
+  OwnedParameter weight = parameter("weight", {kOutputs, kInputs}),
+                 stored_in_out = parameter("in_out", {kInputs, kOutputs});
+  const std::vector<std::string> out_in = {"both", "rows", "both", "columns"},
+                                 in_out = {"both", "columns", "both", "rows"};
+  check(weight.parameter, {weight.gradient}, WeightLayout::out_in, out_in, 0);
+  check(stored_in_out.parameter, {stored_in_out.gradient}, WeightLayout::in_out, in_out, 0);
+
+  // Neighbours are rounded in one pass.
+  OwnedParameter q = parameter("q", {8, kInputs}), k = parameter("k", {24, kInputs});
+  const JoinedParameters joined({q.parameter, k.parameter});
+  check(joined, {q.gradient, k.gradient}, WeightLayout::out_in,
+        {"both", "rows", "rows", "both", "rows", "rows"}, 1);
+  const Tensor together = normal_tensor({kOutputs, kInputs}, DType::bf16, "together");
+  q.parameter.open(together.slice(0, 8));
+  k.parameter.open(together.slice(8, kOutputs));
+  check(joined, {q.gradient, k.gradient}, WeightLayout::out_in, out_in, 0);
+
+  // No 8-bit product is the gradient of the weight: its rows do not suit, or it is frozen.
+  const std::vector<std::string> rows_alone = {"rows", "rows", "rows", "columns"};
+  rows = kRows + 8;
+  check(weight.parameter, {weight.gradient}, WeightLayout::out_in, rows_alone, 0);
+  rows = kRows;
+  weight.parameter.set_trainable(false);
+  check(weight.parameter, {}, WeightLayout::out_in, rows_alone, 0);
+  weight.parameter.set_trainable(true);
+
+  // A weight that is there in 8 bits.
+  Fp8State fp8({weight.parameter}, {});
+  const Tensor numbers = Tensor::zeros(weight.data.shape(), DType::e4m3);
+  weight.parameter.round(numbers, weight.data);
+  weight.parameter.open(numbers);
+  check(weight.parameter, {weight.gradient}, WeightLayout::out_in, {"both", "both"}, 1);
+}
+
+TEST_CASE("fp8: the memory of copies: one of an input until backward, and none without backward") {
+  const test::Rank rank;
+  Allocator& allocator = context().allocator();
+  const auto live = [&] { return allocator.account()[Category::activations]; };
+  const auto allocated = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
+  const std::int64_t inputs = kRows * kInputs, outputs = kRows * kOutputs;
+  OwnedParameter fc = parameter("fc", {kOutputs, kInputs}),
+                 proj = parameter("proj", {kInputs, kOutputs});
+  Fp8State fp8({fc.parameter, proj.parameter}, {});
+  const Fp8Scope scope(fp8);
+  const Variable x = Variable::leaf(normal_tensor({kRows, kInputs}, DType::bf16, "x"));
+  const auto mlp = [&] {
+    return gelu_mlp(x, fc.parameter, Parameter(), proj.parameter, Parameter(),
+                    WeightLayout::out_in);
+  };
+  const std::int64_t before = live().current;
+  {
+    Seen seen;
+    const ObserverScope observed(seen);
+    const NoGradient no_gradient;
+    const Variable y = mlp();
+    CHECK(live().current - before == allocated(2 * inputs));
+    CHECK(seen.rounded == std::vector<std::string>(4, "rows"));
+  }
+  {
+    const Variable y = mlp();
+    // y, the result of the first layer, and both layers' inputs in 8 bits.
+    CHECK(live().current - before ==
+          allocated(2 * inputs) + allocated(2 * outputs) + allocated(inputs) + allocated(outputs));
+  }
+  const Variable y = linear(x, fc.parameter, Parameter());
+  const Tensor dy = normal_tensor({kRows, kOutputs}, DType::bf16, "dy");
+  const std::int64_t kept = live().current;
+  allocator.reset_peaks();
+  backward(y, dy);
+  // dy in 8 bits, and then either its columns or the gradient of x.
+  CHECK(live().peak - kept == 2 * allocated(outputs));
 }
 
 TEST_CASE("fp8: an evaluation rounds and leaves the state as it is") {

@@ -18,7 +18,7 @@ constexpr std::int64_t kDepth = 512, kWidth = 16;
 Factor factor(const std::string& name) {
   const Tensor x = test::normal_tensor({kDepth, kWidth}, DType::bf16, name);
   const Tensor one = Tensor::full({1}, DType::f32, 1.0), y = Tensor::zeros(x.shape(), DType::e4m3);
-  fp8_quantize(y, x, one, Tensor::zeros({1}, DType::f32));
+  fp8_quantize(y, {}, x, one, Tensor::zeros({1}, DType::f32));
   return {y, one};
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("8-bit grouped products add the sums of 128 depths in f32") {
       if (depth < 128) values[i] = depth == 0 ? 256.0f : 0.0f;
     }
     const Tensor y = Tensor::zeros(shape, DType::e4m3);
-    fp8_quantize(y, Tensor::from(values, shape), ones, Tensor::zeros({1}, DType::f32));
+    fp8_quantize(y, {}, Tensor::from(values, shape), ones, Tensor::zeros({1}, DType::f32));
     return Factor(y, ones);
   };
   const Factor x = factor_of({3, kDepths}), weight = factor_of({1, kColumns, kDepths});

@@ -16,7 +16,7 @@ inline constexpr double kFp8Bound = 0x1p-8;
 inline Factor fp8_factor(const Shape& shape, DType format, const std::string& name, double scale) {
   const auto number = [](double value) { return Tensor::full({1}, DType::f32, value); };
   const Tensor x = normal_tensor(shape, DType::bf16, name), y = Tensor::zeros(shape, format);
-  fp8_quantize(y, x, number(scale), number(0.0));
+  fp8_quantize(y, {}, x, number(scale), number(0.0));
   return {y, number(1 / scale)};
 }
 

@@ -136,6 +136,40 @@ TEST_CASE("8-bit products: a GPU takes extents that are multiples of 16, and has
   });
 }
 
+TEST_CASE("8-bit products: factors by columns have the bits of factors by rows") {
+  // With both copies, and with columns alone.
+  const auto with_columns = [](const Factor& rows) {
+    Factor both = rows;
+    both.columns = Tensor::zeros({rows.size(1), rows.size(0)}, rows.values.dtype());
+    fp8_transpose(both.columns, rows.values);
+    return std::vector{both, both.by_columns()};
+  };
+  for_every_layer([&](const Layer& layer) {
+    const auto& [s, transpose, x, weight, dy, bias, residual] = layer;
+    const auto results = [&](const Factor& x_of, const Factor& weight_of, const Factor& dy_of) {
+      const Tensor y = test::poisoned({s.N, s.O}, DType::bf16),
+                   dx = test::poisoned({s.N, s.I}, DType::bf16),
+                   dweight = test::poisoned(weight.values.shape(), DType::f32),
+                   dbias = test::poisoned({s.O}, DType::f32);
+      linear_forward(y, x_of, weight_of, transpose, bias);
+      linear_backward_input(dx, dy_of, weight_of, transpose);
+      linear_backward_weight(dweight, dbias, x_of, dy_of, transpose, Accumulate::no,
+                             Accumulate::no);
+      return std::vector{y, dx, dweight, dbias};
+    };
+    const std::vector<Tensor> expected = results(x, weight, dy);
+    const std::vector<Factor> xs = with_columns(x), weights = with_columns(weight),
+                              dys = with_columns(dy);
+    for (std::size_t i = 0; i < xs.size(); ++i) {
+      const std::vector<Tensor> found = results(xs[i], weights[i], dys[i]);
+      for (std::size_t j = 0; j < found.size(); ++j) {
+        CAPTURE(i, j);
+        CHECK(test::same_bits(found[j], expected[j]));
+      }
+    }
+  });
+}
+
 TEST_CASE("8-bit products refuse one factor in 8 bits and one in another dtype") {
   const test::Rank rank;
   const Factor x = fp8_factor({4, 4}, DType::e4m3, "x", 1.0);

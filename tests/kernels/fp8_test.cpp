@@ -62,7 +62,7 @@ Tensor number(float value) {
 
 Tensor quantized(const Tensor& x, DType format, float scale, const Tensor& largest) {
   const Tensor y = Tensor::zeros(x.shape(), format);
-  fp8_quantize(y, x, number(scale), largest);
+  fp8_quantize(y, {}, x, number(scale), largest);
   return y;
 }
 
@@ -170,6 +170,54 @@ TEST_CASE("fp8: a transposed matrix has every number in its place") {
   }
 }
 
+TEST_CASE("fp8: one pass writes rows, columns or both, and finds the largest magnitude") {
+  const auto check = [](const Tensor& x, DType format) {
+    const auto place = [&](bool transposed, bool unaligned) {
+      const Tensor y = Tensor::zeros(
+          transposed ? Shape{x.size(1), x.size(0)} : Shape{x.size(0), x.size(1)}, format);
+      return unaligned ? test::unaligned(y) : y;
+    };
+    const Tensor rows = place(false, false), columns = place(true, false), most = number(0.25f);
+    fp8_quantize(rows, {}, x, number(16.0f), most);
+    fp8_transpose(columns, rows);
+    for (const bool unaligned : {false, true}) {
+      CAPTURE(unaligned);
+      const Tensor y = place(false, unaligned), yt = place(true, unaligned),
+                   yt_alone = place(true, unaligned);
+      const Tensor of_both = number(0.25f), of_columns = number(0.25f);
+      fp8_quantize(y, yt, x, number(16.0f), of_both);
+      fp8_quantize({}, yt_alone, x, number(16.0f), of_columns);
+      REQUIRE(test::same_bits(y, rows));
+      REQUIRE(test::same_bits(yt, columns));
+      REQUIRE(test::same_bits(yt_alone, columns));
+      REQUIRE(test::same_bits(of_both, most));
+      REQUIRE(test::same_bits(of_columns, most));
+    }
+  };
+  // Numbers that are cut, and infinity and NaN in the last place.
+  for (const double last : {4.0, 1e6, -kInfinity, static_cast<double>(kNan)}) {
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      for (const Shape& shape : {Shape{1, 1}, Shape{64, 64}, Shape{100, 132}, Shape{68, 3},
+                                 Shape{5, 129}, Shape{3, 68}, Shape{0, 4}}) {
+        CAPTURE(last, name_of(dtype), shape);
+        test::for_every_schedule([&] {
+          std::vector<double> values =
+              test::to_doubles(test::normal_tensor(shape, DType::f32, "x", 20.0));
+          if (!values.empty()) values.back() = last;
+          const Tensor x = test::tensor_of(values, shape, dtype);
+          for (const DType format : {DType::e4m3, DType::e5m2}) {
+            check(x, format);
+            check(test::unaligned(x), format);
+          }
+        });
+      }
+    }
+  }
+  // More squares than blocks.
+  const test::Rank rank;
+  check(test::normal_tensor({1, 64 * 4096 + 1}, DType::bf16, "x"), DType::e4m3);
+}
+
 TEST_CASE("fp8: the largest magnitude tells of infinity and NaN") {
   const test::Rank rank;
   const auto largest_in = [](const std::vector<double>& values) {
@@ -235,12 +283,21 @@ TEST_CASE("fp8 refuses arguments that do not fit together") {
   const test::Rank rank;
   const Tensor x = Tensor::zeros({4}, DType::bf16), one = number(1.0f);
   const Tensor y = Tensor::zeros({4}, DType::e4m3), matrix = Tensor::zeros({2, 2}, DType::e4m3);
-  REQUIRE_THROWS_WITH(fp8_quantize(x, x, one, one),
+  REQUIRE_THROWS_WITH(fp8_quantize(x, {}, x, one, one),
                       Contains("fp8_quantize: y is bf16; it must be e4m3 or e5m2"));
-  REQUIRE_THROWS_WITH(fp8_quantize(y, Tensor::zeros({4}, DType::f16), one, one),
+  REQUIRE_THROWS_WITH(fp8_quantize(y, {}, Tensor::zeros({4}, DType::f16), one, one),
                       Contains("fp8_quantize: x is f16; it must be bf16 or f32"));
-  REQUIRE_THROWS_WITH(fp8_quantize(y, x, Tensor::zeros({2}, DType::f32), one),
+  REQUIRE_THROWS_WITH(fp8_quantize(y, {}, x, Tensor::zeros({2}, DType::f32), one),
                       Contains("fp8_quantize: scale is f32 [2]"));
+  REQUIRE_THROWS_WITH(fp8_quantize({}, {}, x, one, one),
+                      Contains("fp8_quantize: y and yt are undefined; one of them is written"));
+  REQUIRE_THROWS_WITH(fp8_quantize(y, y, x, one, one), Contains("fp8_quantize: x is bf16 [4]"));
+  const Tensor wide = Tensor::zeros({2, 3}, DType::bf16),
+               codes = Tensor::zeros({3, 2}, DType::e4m3);
+  REQUIRE_THROWS_WITH(fp8_quantize({}, Tensor::zeros({2, 3}, DType::e4m3), wide, one, one),
+                      Contains("fp8_quantize: yt is e4m3 [2, 3]"));
+  REQUIRE_THROWS_WITH(fp8_quantize(Tensor::zeros({2, 3}, DType::e5m2), codes, wide, one, one),
+                      Contains("fp8_quantize: yt"));
   REQUIRE_THROWS_WITH(fp8_expand(Tensor::zeros({5}, DType::bf16), y, one),
                       Contains("fp8_expand: y is e4m3 [4]"));
   REQUIRE_THROWS_WITH(fp8_transpose(matrix, matrix), Contains("fp8_transpose: yt"));

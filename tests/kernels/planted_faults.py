@@ -49,6 +49,9 @@ CPU_FAULTS = {
             "if ((bits_of(now)"),
     },
     ("kernels/fp8/cpu.cpp", "kernels_fp8"): {
+        "columns are written row by row": (
+            "codes_of(yt)[i % columns * rows + i / columns]",
+            "codes_of(yt)[i / columns * columns + i % columns + 0 * rows]"),
         "f32 numbers are rounded to 8 bits at once": (
             "load(static_cast<bfloat16>(from[i]))",
             "load(from[i])"),
@@ -1323,7 +1326,7 @@ FAULTS = {
     },
     ("autograd/operations/linear.cpp", "autograd_gradient_total"): {
         "a bias takes the total of a gradient that was rounded to 8 bits": (
-            "return factor.raw() == dy.raw() ? sum : Tensor();",
+            "return factor.values.raw() == dy.raw() ? sum : Tensor();",
             "return dy.defined() && factor.defined() ? sum : Tensor();"),
     },
     ("autograd/operations/linear_gradients.cpp", "autograd_gradient_total"): {
@@ -1586,11 +1589,61 @@ FAULTS = {
     },
     ("kernels/fp8/cuda.cu", "kernels_fp8"): {
         "the last row of a square is not transposed": (
-            "if (r < rows && c + j < columns)",
-            "if (r + 1 < rows && c + j < columns)"),
+            "    if (r >= rows || c >= columns) return 0;",
+            "    if (r + 1 >= rows || c >= columns) return 0;"),
         "a second square of a row is not transposed": (
-            "blocks_for(columns, kSquare), ",
-            "1, "),
+            "column = at % across * kSquare;",
+            "column = 0 * across;"),
+        "a block transposes one square": (
+            "at += gridDim.x)",
+            "at += squares)"),
+        "four neighbours are read where rows do not begin aligned": (
+            "rows % 4 == 0 && columns % 4 == 0 &&",
+            "rows % 4 == 0 &&"),
+        "four neighbours are read in memory that is not aligned": (
+            "columns % 4 == 0 && is_aligned(x, 4);",
+            "columns % 4 == 0;"),
+        "rows are not written in the pass that writes columns": (
+            "    if (y != nullptr) matrix",
+            "    if (y != nullptr && matrix.rows < 0) matrix"),
+        "the pass that writes columns finds no largest magnitude": (
+            "    return bytes;\n  });\n  gpu::raise(largest, rounding.most);\n",
+            "    return bytes;\n  });\n  gpu::raise(largest, 0 * rounding.most);\n"),
+        "f32 numbers are rounded to 8 bits at once": (
+            "value = gpu::rounded<bfloat16>(given);",
+            "value = given;"),
+    },
+    ("kernels/linear/factor.cpp", "kernels_fp8_product"): {
+        "columns are expanded as rows": (
+            "  fp8_transpose(rows, factor.columns);\n",
+            "  rows.copy_from(factor.columns.reshape(rows.shape()));\n"),
+    },
+    ("autograd/fp8.cpp", "autograd_fp8"): {
+        "an evaluation makes columns": (
+            "role == Fp8Role::gradient || gradients_enabled()",
+            "role == Fp8Role::gradient || role == Fp8Role::input"),
+        "the input of a frozen weight has columns": (
+            "!weight.trainable() || ",
+            ""),
+        "an input has columns though its rows do not suit": (
+            "{rows.size(0), extents[0], extents[1]}",
+            "{extents[0], extents[1]}"),
+        "a weight is rounded to rows where columns are read": (
+            "if (transpose == Transpose::no && multiplies",
+            "if (transpose == Transpose::no && kFp8Roles == 0 && multiplies"),
+    },
+    ("autograd/operations/linear.cpp", "autograd_fp8"): {
+        "backward keeps the rows of an input next to its columns": (
+            "layers.proj_weight.trainable() ? hidden.by_columns()",
+            "layers.proj_weight.trainable() ? hidden"),
+        "the weight's columns are made forward": (
+            "weight_factor(weight, dtype, transpose)",
+            "weight_factor(weight, dtype, opposite(transpose))"),
+    },
+    ("autograd/operations/travelling_rows.cpp", "autograd_fp8"): {
+        "a gradient's columns are kept behind their product": (
+            "  rows_.columns = {};\n",
+            ""),
     },
     ("kernels/linear/cuda.cpp", "kernels_linear"): {
         "a dense gated layer forgets its bias": (

@@ -44,10 +44,12 @@ FAULTS = {
             "*pass.cache, layer, first_key, scale));",
             "*pass.cache, layer, {}, scale));"),
     },
-    ("autograd/joined_parameters.cpp", "joined_weights"): {
+    ("autograd/neighbours.cpp", "joined_weights"): {
         "parameters are joined though other memory lies between them": (
             "a.dtype() != b.dtype() || a.raw() + a.bytes() != b.raw();",
             "a.dtype() != b.dtype();"),
+    },
+    ("autograd/joined_parameters.cpp", "joined_weights"): {
         "a joined gradient that is a copy does not go back": (
             "  if (!copied_) return;\n",
             "  if (!copied_ || window_.defined()) return;\n"),
@@ -461,27 +463,27 @@ FAULTS = {
 AUTOGRAD_FAULTS = {
     ("autograd/operations/linear.cpp", "fp8"): {
         "the rows inside a feed-forward network have the scale of its input": (
-            "hidden = fp8_values(layers.proj_weight, Fp8Role::input, hidden);",
-            "hidden = fp8_values(layers.fc_weight, Fp8Role::input, hidden);"),
+            "hidden = fp8_factor(layers.proj_weight, Fp8Role::input, hidden.values);",
+            "hidden = fp8_factor(layers.fc_weight, Fp8Role::input, hidden.values);"),
         "the gradients inside a feed-forward network have the scale of inputs": (
-            "return fp8_values(fc_weight, Fp8Role::gradient, dpre);",
-            "return fp8_values(fc_weight, Fp8Role::input, dpre);"),
+            "return fp8_factor(fc_weight, Fp8Role::gradient, dpre);",
+            "return fp8_factor(fc_weight, Fp8Role::input, dpre);"),
     },
     ("autograd/experts.cpp", "fp8"): {
         "rows at experts are not rounded": (
-            "    return fp8_values(gate_up.weight, Fp8Role::input, at.at_experts(std::move(journey)));",
+            "    return fp8_factor(gate_up.weight, Fp8Role::input, at.at_experts(std::move(journey)));",
             "    return at.at_experts(std::move(journey));"),
         "the rows inside experts have the scale of their input": (
-            "    h = fp8_values(call_.down.weight, Fp8Role::input, h);",
-            "    h = fp8_values(call_.gate_up.weight, Fp8Role::input, h);"),
+            "    h = fp8_factor(call_.down.weight, Fp8Role::input, h.values);",
+            "    h = fp8_factor(call_.gate_up.weight, Fp8Role::input, h.values);"),
         "the gradients of experts' results have the scale of inputs": (
-            "fp8_values(call_.down.weight, Fp8Role::gradient,",
-            "fp8_values(call_.down.weight, Fp8Role::input,"),
+            "fp8_factor(call_.down.weight, Fp8Role::gradient,",
+            "fp8_factor(call_.down.weight, Fp8Role::input,"),
         "the gradients inside experts are not rounded": (
-            "    gate_up_ = fp8_values(call_.gate_up.weight, Fp8Role::gradient, gate_up_);\n",
+            "    gate_up_ = fp8_factor(call_.gate_up.weight, Fp8Role::gradient, gate_up_.values);\n",
             ""),
         "the rows of the gradient of down's weight are not rounded": (
-            "sum.add(fp8_values(call_.down.weight, Fp8Role::input, h), dy, call_.at);",
+            "sum.add(fp8_factor(call_.down.weight, Fp8Role::input, h), dy, call_.at);",
             "sum.add(h, dy, call_.at);"),
     },
     ("autograd/joined_parameters.cpp", "fp8"): {
@@ -497,8 +499,14 @@ AUTOGRAD_FAULTS = {
             "{forward, forward, backward}",
             "{forward, forward, std::min(forward, backward)}"),
         "a factor is as large as its scaled numbers": (
+            "Tensor::empty(values.shape(), place->format), place->inverse);",
+            "Tensor::empty(values.shape(), place->format), place->scale);"),
+        "a gathered weight is as large as its scaled numbers": (
             "  return {values, place->inverse};",
             "  return {values, place->scale};"),
+        "neighbours that are joined are rounded one by one": (
+            "all.defined()) {",
+            "all.defined() && weight.parts().size() == 1) {"),
         "a joined weight has a scale of its own": (
             "number_.find(weight.first_of_join())",
             "number_.find(weight.name())"),

@@ -60,17 +60,23 @@ TEST_CASE("launches of a layer, and of a layer and one with experts of Llama 4")
                                            "model.head_size=64", "model.mlp_width=64"};
   std::vector<std::string> experts = narrow;
   experts.emplace_back("model.expert_width=64");
+  std::vector<std::string> in_8_bits = narrow;
+  in_8_bits.emplace_back("runtime.compute_dtype=fp8");
   struct Expected {
     std::string model;
     int layers;
     std::vector<std::string> widths;
     double forward, backward;
   };
-  for (const Expected& expected : {Expected{"gpt2-mini", 1, {"model.heads=1"}, 7, 16},
-                                   {"llama3-mini", 1, narrow, 8, 12},
-                                   {"qwen3-mini", 1, narrow, 8, 13},
-                                   {"qwen3-moe-mini", 1, experts, 17, 20},
-                                   {"llama4-mini", 2, experts, 40, 51}}) {
+  for (const Expected& expected :
+       {Expected{"gpt2-mini", 1, {"model.heads=1"}, 7, 16},
+        {"llama3-mini", 1, narrow, 8, 12},
+        // Each of 4 products rounds both of its factors forward, and dy and the weight
+        // backward. SwiGLU is a kernel by itself.
+        {"llama3-mini", 1, in_8_bits, 8 + 1 + 4 * 2, 12 + 1 + 4 * 2},
+        {"qwen3-mini", 1, narrow, 8, 13},
+        {"qwen3-moe-mini", 1, experts, 17, 20},
+        {"llama4-mini", 2, experts, 40, 51}}) {
     CAPTURE(expected.model);
     const Added added = launches_of_layers(expected.model, expected.layers, expected.widths);
     CHECK(added.forward == expected.forward);
