@@ -6,6 +6,7 @@
 #include "autograd/operations/divided.h"
 #include "kernels/bias/op.h"
 #include "kernels/linear/factor.h"
+#include "runtime/category.h"
 
 namespace tessera {
 namespace {
@@ -18,16 +19,22 @@ std::int64_t trained_elements(const JoinedParameters& weight) {
   return elements;
 }
 
-/// A total in f32 is not added to 16 bits, and lines are not summed to them.
+/// A total in f32 is not added to 16 bits.
 bool takes_total(const JoinedGradient& dbias, const Tensor& total) {
-  return dbias.window().dtype() == total.dtype() ||
-         (dbias.accumulate() == Accumulate::no && total.rank() == 1);
+  return dbias.accumulate() == Accumulate::no || dbias.window().dtype() == total.dtype();
+}
+Tensor sum_of_lines(const Tensor& lines) {
+  const CategoryScope scope(Category::workspace);
+  const Tensor sum = Tensor::empty({lines.size(1)}, lines.dtype());
+  bias_backward(sum, lines, Accumulate::no);
+  return sum;
 }
 void add_total(const JoinedGradient& dbias, const Tensor& total) {
-  if (total.rank() == 1) {
-    accumulate(dbias.window(), total, dbias.accumulate());
+  const Tensor& window = dbias.window();
+  if (total.rank() == 2 && window.dtype() == total.dtype()) {
+    bias_backward(window, total, dbias.accumulate());
   } else {
-    bias_backward(dbias.window(), total, dbias.accumulate());
+    accumulate(window, total.rank() == 2 ? sum_of_lines(total) : total, dbias.accumulate());
   }
 }
 
