@@ -59,6 +59,13 @@ bool suit_nccl([[maybe_unused]] const WorldOptions& options) {
   return false;
 }
 
+void refuse_windows(const WorldOptions& options, bool nccl) {
+  check(nccl || !options.nccl_windows,
+        "sharding.nccl_windows: these ranks do not exchange tensors by NCCL; leave it out, or "
+        "start a "
+        "process for each GPU with 'tessera launch' or mpirun");
+}
+
 /// Raises Error for NCCL among threads, which may wait for one another for ever.
 void refuse_nccl_of_threads(const WorldOptions& options) {
   if constexpr (kHasCuda) {
@@ -77,7 +84,8 @@ Body with_nccl([[maybe_unused]] const WorldOptions& options, const Body& body) {
   return [body, nccl = NcclOptions{.deterministic = options.deterministic,
                                    .deadline = options.deadline,
                                    .check_collectives = options.check_collectives,
-                                   .ctas = options.nccl_ctas}](Communicator& control) {
+                                   .ctas = options.nccl_ctas,
+                                   .windows = options.nccl_windows}](Communicator& control) {
     run_with_nccl(control, nccl, body);
   };
 #else
@@ -89,6 +97,7 @@ void run_threads(const WorldOptions& options, const Body& body) {
   check_kind(options.communicator, /*processes=*/false, options.device);
   refuse_nccl_of_threads(options);
   const bool nccl = options.communicator == CommunicatorKind::nccl;
+  refuse_windows(options, nccl);
   run_ranks(options, nccl ? with_nccl(options, body) : body);
 }
 
@@ -133,6 +142,11 @@ void run_processes(const WorldOptions& options, const Launch& launch,
   const bool on_gpus = !options.device.is_cpu();
   const bool nccl = options.communicator == CommunicatorKind::nccl ||
                     (options.communicator == CommunicatorKind::automatic && kHasNccl && on_gpus);
+  try {
+    refuse_windows(options, nccl);
+  } catch (const Error& error) {
+    fail_once(options, launch, error.what());
+  }
   run_mpi_rank(launched, nccl ? with_nccl(options, body) : body);
 #else
   fail_once(options, launch,
