@@ -761,7 +761,7 @@ FAULTS_ON_GPUS = {
     },
     ("runtime/foreign_memory.cpp", "sharding_emulated_windows"): {
         "memory of NCCL is not charged": (
-            "  Allocator::Piece::charge(*end.allocator, end.block, /*allocates=*/true);\n",
+            "    Allocator::Piece::charge(*end.allocator, end.block, /*allocates=*/true);\n",
             ""),
         "memory of NCCL is charged for ever": (
             "    if (allocator != nullptr) Allocator::Piece::charge(",
@@ -795,7 +795,7 @@ FAULTS_ON_GPUS = {
     },
     ("sharding/comm/world.cpp", "sharding_cuda_world"): {
         "threads with a GPU each take NCCL, and hang": (
-            "const bool nccl = options.communicator == CommunicatorKind::nccl;",
+            "const bool nccl = exchanges_by_nccl(options, /*processes=*/false);",
             "const bool nccl = options.communicator != CommunicatorKind::threads && kHasNccl && options.ranks > 1;"),
         "ranks that share GPUs are started as processes": (
             "options.ranks <= cuda::device_count()",

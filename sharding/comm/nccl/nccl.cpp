@@ -56,9 +56,9 @@ class NcclCommunicator final : public Communicator {
     }
     control_.agree({.label = fmt::format("a buffer of {} bytes", bytes)});
     const auto window = job_.register_window(comm_, bytes, size());
-    const Tensor x =
-        Tensor::view(charge_on_device(window->data(), static_cast<std::size_t>(bytes), window), 0,
-                     {elements}, dtype);
+    const Storage memory =
+        borrow_on_device(window->data(), static_cast<std::size_t>(bytes), window, Charged::yes);
+    const Tensor x = Tensor::view(memory, 0, {elements}, dtype);
     x.zero();
     return x;
   }

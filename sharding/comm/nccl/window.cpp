@@ -43,14 +43,14 @@ void NcclWindow::find_peers(int ranks) {
   if (ncclTeamLsa(comm_).nRanks != ranks) return;
   // Without peer access or CUDA's virtual memory a handle is no window that a kernel can read.
   cudaPointerAttributes attributes{};
-  if (cudaPointerGetAttributes(&attributes, handle_) != cudaSuccess) return;
+  if (handle_ == nullptr || cudaPointerGetAttributes(&attributes, handle_) != cudaSuccess) return;
   if (attributes.type != cudaMemoryTypeDevice) return;
   const CategoryScope category(Category::workspace);
   const Tensor addresses = Tensor::empty({ranks}, DType::i64);
   write_peer_addresses(addresses, handle_);
   for (const std::int64_t address : addresses.to_vector<std::int64_t>()) {
     peers_.push_back(borrow_on_device(reinterpret_cast<std::byte*>(address),
-                                      static_cast<std::size_t>(bytes_), nullptr));
+                                      static_cast<std::size_t>(bytes_), nullptr, Charged::no));
   }
 }
 
