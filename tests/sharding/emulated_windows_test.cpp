@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/matmul/op.h"
+#include "runtime/cuda/graph.h"
 #include "runtime/emulation/toolkit/emulated_device.h"
 #include "runtime/emulation/toolkit/host_calls.h"
 #include "runtime/emulation/toolkit/nccl_faults.h"
@@ -164,6 +165,29 @@ TEST_CASE("windows: a tensor that is no buffer of the communicator travels as be
       half->all_reduce({x}, compute());
       findings.expect(x.to_vector<float>() == sums, "half");
     }
+  });
+}
+
+TEST_CASE("windows: a captured sum and gather read the ranks' memory at every launch") {
+  test::for_every_progress(1, [] {
+    expect_on_ranks(kRanks, kWindows, [](Communicator& world, Findings& findings) {
+      constexpr std::int64_t kCount = 64;
+      const Tensor x = filled_buffer(world, kCount), sums = filled_buffer(world, kCount);
+      const Tensor part = Tensor::empty({kCount / kRanks}, DType::f32);
+      cuda::Graph graph({}, [&] {
+        world.reduce_scatter({part}, {x}, compute());
+        share_of(sums, world.rank(), kRanks).copy_from(part);
+        world.all_gather({sums}, compute());
+      });
+      Floats values = values_of(world.rank(), kCount), expected = test::summed(kRanks, kCount);
+      for (int launch = 0; launch < 3; ++launch) {
+        x.copy_from(Tensor::from(values, {kCount}));
+        graph.launch();
+        findings.expect(sums.to_vector<float>() == expected, fmt::format("launch {}", launch));
+        for (float& value : values) value *= 2;  // exact, in every sum
+        for (float& sum : expected) sum *= 2;
+      }
+    });
   });
 }
 

@@ -719,8 +719,8 @@ FAULTS_ON_GPUS = {
             "    if (call.collective != Collective::all_reduce) barrier_of(call);\n",
             ""),
         "sums never read windows": (
-            "windows.back() == nullptr || !",
-            "windows.back() != nullptr || !"),
+            "!windows.back()->reaches_peers()) return {};",
+            "windows.back()->reaches_peers()) return {};"),
         "ranks do not compare the sizes of buffers": (
             "    control_.agree({.label = fmt::format(\"a buffer of {} bytes\", bytes)});\n",
             ""),
@@ -733,7 +733,7 @@ FAULTS_ON_GPUS = {
     },
     ("sharding/comm/nccl/job.cpp", "sharding_emulated_windows"): {
         "gathers into windows hold multiprocessors": (
-            "  if (windows_allowed_) gather_with_copy_engines(config);\n",
+            "  if (windows_allowed_) allow_windows(config);\n",
             ""),
         "windows that no tensor uses stay": (
             "  end_windows(Windows::unused);\n",

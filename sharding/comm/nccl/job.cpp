@@ -66,7 +66,6 @@ NcclJob::NcclJob(Communicator& control, const Deadline& deadline, int ctas, bool
       ctas_(ctas),
       windows_allowed_(windows),
       device_(context().device()) {
-  if (windows) check_windows();
   check(!device_.is_cpu(),
         "communicator nccl is for ranks on GPUs, not on the CPU: take threads or mpi");
   watcher_ = std::thread([this] { watch(); });
@@ -96,7 +95,7 @@ ncclComm_t NcclJob::connect() {
   config.blocking = 0;
   config.maxCTAs = ctas_;
   config.splitShare = 1;
-  if (windows_allowed_) gather_with_copy_engines(config);
+  if (windows_allowed_) allow_windows(config);
   ncclComm_t comm = nullptr;
   {
     const std::lock_guard lock(mutex_);

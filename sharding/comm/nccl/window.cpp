@@ -11,9 +11,7 @@ namespace tessera {
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
 
-void check_windows() {}
-
-void gather_with_copy_engines(ncclConfig_t& config) {
+void allow_windows(ncclConfig_t& config) {
   config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
 }
 
@@ -56,13 +54,12 @@ void NcclWindow::find_peers(int ranks) {
 
 #else
 
-void check_windows() {
+void allow_windows(ncclConfig_t&) {
   fail("sharding.nccl_windows needs NCCL 2.28 or later; this build has {}.{}", NCCL_MAJOR,
        NCCL_MINOR);
 }
 
 // The rest is not reached.
-void gather_with_copy_engines(ncclConfig_t&) {}
 NcclWindow::NcclWindow(ncclComm_t comm, std::int64_t bytes) : comm_(comm), bytes_(bytes) {}
 NcclWindow::~NcclWindow() = default;
 ncclResult_t NcclWindow::start_registration() {

@@ -14,11 +14,8 @@
 
 namespace tessera {
 
-/// Raises Error unless the build's NCCL has windows.
-void check_windows();
-
-/// The configuration of a communicator with windows.
-void gather_with_copy_engines(ncclConfig_t& config);
+/// Lets a communicator have windows, and gather into them with copy engines. Raises Error where NCCL is too old.
+void allow_windows(ncclConfig_t& config);
 
 class NcclWindow {
  public:
