@@ -251,6 +251,26 @@ TEST_CASE("windows: a buffer is charged, and its memory is freed before the next
   CHECK(emulation::leaks() == before);
 }
 
+TEST_CASE("windows: a rank without memory for a buffer ends the run") {
+  emulation::DeviceOptions devices = test::with_gpus(2);
+  devices.memory_bytes = std::size_t{16} << 20;
+  const emulation::DeviceOptionsGuard guard(devices);
+  const std::string before = emulation::leaks();
+  const auto body = [](Communicator& world) {
+    const Tensor first = world.buffer(1 << 10, DType::f32);
+    const Tensor more = Tensor::empty({world.rank() == 1 ? 12 << 20 : 1}, DType::u8);
+    world.buffer(1 << 20, DType::f32);
+  };
+  CHECK_THROWS_WITH(
+      run_ranks({.ranks = 2,
+                 .device = test::device(),
+                 .threads = 1,
+                 .communicator = CommunicatorKind::nccl},
+                [&](Communicator& control) { run_with_nccl(control, kWindows, body); }),
+      Catch::StartsWith("rank 1: no 4194304 bytes of memory for a window of NCCL"));
+  CHECK(emulation::leaks() == before);
+}
+
 TEST_CASE("windows: ranks that ask for different buffers get an error that names both") {
   CHECK_THROWS_WITH(
       run_nccl(2, kWindows,

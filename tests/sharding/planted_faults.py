@@ -764,8 +764,8 @@ FAULTS_ON_GPUS = {
             "    Allocator::Piece::charge(*end.allocator, end.block, /*allocates=*/true);\n",
             ""),
         "memory of NCCL is charged for ever": (
-            "    if (allocator != nullptr) Allocator::Piece::charge(",
-            "    if (allocator == nullptr) Allocator::Piece::charge("),
+            "Piece::charge(*allocator, block, /*allocates=*/false);",
+            "Piece::charge(*allocator, block, /*allocates=*/true);"),
     },
     ("sharding/strategy/gathered_parameters.cpp", "sharding_emulated_windows"): {
         "gather slots are no windows": (
