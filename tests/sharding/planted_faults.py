@@ -755,9 +755,6 @@ FAULTS_ON_GPUS = {
         "handles that are no windows are read": (
             "  if (attributes.type != cudaMemoryTypeDevice) return;\n",
             ""),
-        "memory of NCCL is freed while the GPU uses it": (
-            "  cudaDeviceSynchronize();\n  ncclMemFree(data_);",
-            "  ncclMemFree(data_);"),
     },
     ("runtime/foreign_memory.cpp", "sharding_emulated_windows"): {
         "memory of NCCL is not charged": (
