@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/allocator.h"
+#include "runtime/block_history.h"
 #include "runtime/graph_pool.h"
 
 namespace tessera {
@@ -24,6 +25,13 @@ struct Allocator::Piece {
   /// Goes through changes of the accounts, from the bytes in use and `difference` on, and back.
   static void count_again(Allocator& allocator, const GraphPool::Bytes& difference,
                           const std::vector<GraphPool::Charge>& charges);
+  /// Accounts for memory that is not the allocator's.
+  static void charge(Allocator& allocator, const Block& block, bool allocates) {
+    const std::lock_guard lock(allocator.mutex_);
+    const auto bytes = static_cast<std::int64_t>(block.bytes);
+    allocator.charge(block.category, allocates ? bytes : -bytes);
+    note_block(allocator, block, allocates);
+  }
   /// Returns unused segments, and keeps no memory for the peaks so far.
   static void trim_and_forget(Allocator& allocator) {
     const std::lock_guard lock(allocator.mutex_);

@@ -1,6 +1,7 @@
 #include "runtime/storage.h"
 
 #include "runtime/context.h"
+#include "runtime/foreign_memory.h"
 
 namespace tessera {
 
@@ -51,7 +52,8 @@ std::size_t Storage::bytes() const {
   return memory_ ? memory_->block.bytes : 0;
 }
 Device Storage::device() const {
-  return memory_ && memory_->allocator ? memory_->allocator->device() : Device{};
+  if (!memory_) return {};
+  return memory_->allocator ? memory_->allocator->device() : device_of_foreign(memory_->owner);
 }
 
 }  // namespace tessera

@@ -193,6 +193,10 @@ std::unique_ptr<Communicator> Communicator::split(const std::function<int(int)>&
   return split(color_of(rank()));
 }
 
+Tensor Communicator::buffer(std::int64_t elements, DType dtype) {
+  return Tensor::zeros({elements}, dtype);
+}
+
 void Communicator::raise_if_aborted() {
   if (const auto reason = aborted()) throw Error(*reason);
 }

@@ -93,6 +93,10 @@ class Communicator {
   /// The same for a caller that knows the color of every rank of this group.
   virtual std::unique_ptr<Communicator> split(const std::function<int(int rank)>& color_of);
 
+  /// Zeros, in memory that suits this communicator's collectives best: that of the context, or windows of NCCL
+  /// (nccl/nccl.h). It is charged to the current category. A collective: all ranks ask for equally much.
+  virtual Tensor buffer(std::int64_t elements, DType dtype);
+
   /// Says that a training step's last collective has been queued. All ranks call it on the world.
   /// After the first kStepsCompared steps it compares the step's calls on `stream`, including those
   /// of every communicator that was split off.

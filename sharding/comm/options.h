@@ -51,6 +51,9 @@ struct WorldOptions {
   /// Thread blocks (CTAs) of a collective of NCCL at most. Each holds a multiprocessor, and products are
   /// told the number of the others. Each has a channel with buffers (plan/nccl_memory.h).
   int nccl_ctas = kNcclCtas;
+  /// Buffers of NCCL's collectives are memory that all ranks register (nccl/window.h). Raises Error for ranks
+  /// that do not exchange tensors by NCCL.
+  bool nccl_windows = false;
   /// 0: ranks on one machine form a node. Otherwise, for tests, this many consecutive ranks do.
   int ranks_per_node = 0;
 };

@@ -36,8 +36,17 @@ constexpr bool kHasNccl = false;
 
 using Body = std::function<void(Communicator&)>;
 
-/// Raises Error unless ranks that are threads (processes) can exchange tensors by `kind`.
-void check_kind(CommunicatorKind kind, bool processes, const Device& device) {
+/// Whether ranks that are threads (processes) leave moving tensors to NCCL.
+bool exchanges_by_nccl(const WorldOptions& options, bool processes) {
+  const CommunicatorKind kind = options.communicator;
+  return kind == CommunicatorKind::nccl ||
+         (processes && kind == CommunicatorKind::automatic && kHasNccl && !options.device.is_cpu());
+}
+
+/// Raises Error unless ranks that are threads (processes) can exchange tensors as asked for.
+void check_kind(const WorldOptions& options, bool processes) {
+  const CommunicatorKind kind = options.communicator;
+  const Device& device = options.device;
   check(kind != CommunicatorKind::mpi || processes,
         "communicator mpi is for ranks that are processes: start them with mpirun -np N, or take "
         "threads");
@@ -48,6 +57,9 @@ void check_kind(CommunicatorKind kind, bool processes, const Device& device) {
         "communicator nccl is for ranks on GPUs, not on the CPU: take auto");
   check(kind != CommunicatorKind::nccl || kHasNccl,
         "communicator nccl: this build was configured without NCCL (libnccl-dev); take auto");
+  check(exchanges_by_nccl(options, processes) || !options.nccl_windows,
+        "sharding.nccl_windows: these ranks do not exchange tensors by NCCL: set it to false, or "
+        "start a process for each GPU with 'tessera launch' or mpirun");
 }
 
 /// Whether NCCL can join ranks of this machine, if they are processes: several, with a GPU each.
@@ -77,7 +89,8 @@ Body with_nccl([[maybe_unused]] const WorldOptions& options, const Body& body) {
   return [body, nccl = NcclOptions{.deterministic = options.deterministic,
                                    .deadline = options.deadline,
                                    .check_collectives = options.check_collectives,
-                                   .ctas = options.nccl_ctas}](Communicator& control) {
+                                   .ctas = options.nccl_ctas,
+                                   .windows = options.nccl_windows}](Communicator& control) {
     run_with_nccl(control, nccl, body);
   };
 #else
@@ -86,9 +99,9 @@ Body with_nccl([[maybe_unused]] const WorldOptions& options, const Body& body) {
 }
 
 void run_threads(const WorldOptions& options, const Body& body) {
-  check_kind(options.communicator, /*processes=*/false, options.device);
+  check_kind(options, /*processes=*/false);
   refuse_nccl_of_threads(options);
-  const bool nccl = options.communicator == CommunicatorKind::nccl;
+  const bool nccl = exchanges_by_nccl(options, /*processes=*/false);
   run_ranks(options, nccl ? with_nccl(options, body) : body);
 }
 
@@ -123,16 +136,14 @@ void run_processes(const WorldOptions& options, const Launch& launch,
                    [[maybe_unused]] const Body& body) {
   check_number(options, launch, "mpirun", "mpirun -np");
   try {
-    check_kind(options.communicator, /*processes=*/true, options.device);
+    check_kind(options, /*processes=*/true);
   } catch (const Error& error) {
     fail_once(options, launch, error.what());
   }
 #ifdef TESSERA_MPI
   WorldOptions launched = options;
   if (launch.processes != 0) launched.ranks = launch.processes;
-  const bool on_gpus = !options.device.is_cpu();
-  const bool nccl = options.communicator == CommunicatorKind::nccl ||
-                    (options.communicator == CommunicatorKind::automatic && kHasNccl && on_gpus);
+  const bool nccl = exchanges_by_nccl(options, /*processes=*/true);
   run_mpi_rank(launched, nccl ? with_nccl(options, body) : body);
 #else
   fail_once(options, launch,

@@ -12,6 +12,10 @@
 // A ring or a tree has at most two neighbours on a channel. Messages (sums in the tree of
 // kernels/tree_reduce/op.h, all_to_all, shift) have connections of their own, to all ranks. Source: NCCL 2.30
 // (src/init.cc, computeBuffSizes; src/transport/p2p.cc, net.cc and nvls.cc).
+//
+// Windows (comm/nccl/window.h) are rounded up to 2 MiB. A communicator that has any takes 1 MiB for each of its
+// ranks on the machine, rounded up, and 2 MiB for the flags of copy engines. Source: NCCL 2.28.9
+// (src/allocator.cc, ncclMemAlloc; src/sym_kernels.cc, ncclSymkInitOnce; src/ce_coll.cc, ncclCeInit).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +31,8 @@ struct NcclUse {
   int ranks_per_machine = 0;
   /// Whether ranks send messages.
   bool messages = false;
+  /// Windows of a rank.
+  int windows = 0;
 };
 
 /// Bytes on one GPU at most, for communicators along any axes of the mesh. 0 for one rank. It holds unless

@@ -21,6 +21,7 @@ class AllReduceExchange final : public Exchange {
                     const Stream& stream) override {
     ranks_.all_reduce(segments_of(bucket, buffer, Segments::trained), stream, bucket.name);
   }
+  Communicator& ranks() override { return ranks_; }
 
  private:
   Communicator& ranks_;
@@ -53,6 +54,7 @@ class OwnerExchange final : public Exchange {
     }
   }
   void sum_replicas(const BucketLayout&, const Tensor&, const Stream&) override {}
+  Communicator& ranks() override { return ranks_; }
 
  private:
   Communicator& ranks_;

@@ -25,6 +25,8 @@ class Exchange {
   /// Turns this rank's own part of `buffer` into the sum over the replicas, if there are several.
   virtual void sum_replicas(const BucketLayout& bucket, const Tensor& buffer,
                             const Stream& stream) = 0;
+  /// The ranks that gather, or else reduce: buffers are theirs (Communicator::buffer).
+  virtual Communicator& ranks() = 0;
 };
 
 /// The exchange for a group's layout. The communicators must outlive it.

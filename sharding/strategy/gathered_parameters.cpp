@@ -17,7 +17,7 @@ GatheredParameters::GatheredParameters(const GroupResources& resources, OwnValue
   std::vector<std::int64_t> elements;
   for (const BucketLayout& bucket : resources.buckets()) elements.push_back(bucket.elements);
   for (const std::int64_t size : resources.group.gather_slots.sizes(elements)) {
-    slots_.push_back({.buffer = Tensor::zeros({size}, placement.window_dtype)});
+    slots_.push_back({.buffer = resources.buffer(size, placement.window_dtype)});
   }
   if (placement.reshard != Reshard::to_groups) return;
   for (const BucketLayout& bucket : resources.buckets()) {

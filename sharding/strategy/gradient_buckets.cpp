@@ -12,6 +12,7 @@ namespace tessera {
 GradientBuckets::GradientBuckets(const GroupResources& resources, GradientSums& sums)
     : resources_(resources), sums_(sums), states_(resources.buckets().size()) {
   const GroupPlan& group = resources.group;
+  const bool sends_narrow = group.placement.reduce_dtype != resources.gradient_dtype();
   const bool own_buffers = has_own_buffer(group.gradients);
   std::vector<std::int64_t> elements;
   for (const BucketLayout& bucket : resources.buckets()) {
@@ -20,13 +21,15 @@ GradientBuckets::GradientBuckets(const GroupResources& resources, GradientSums& 
   {
     const CategoryScope category(own_buffers ? Category::gradients : Category::communication);
     for (const std::int64_t size : group.gradient_slots.sizes(elements)) {
-      buffers_.push_back({.data = Tensor::zeros({size}, resources.gradient_dtype())});
+      buffers_.push_back({.data = sends_narrow
+                                      ? Tensor::zeros({size}, resources.gradient_dtype())
+                                      : resources.buffer(size, resources.gradient_dtype())});
     }
   }
-  if (group.placement.reduce_dtype != resources.gradient_dtype()) {
+  if (sends_narrow) {
     const CategoryScope category(Category::communication);
     const std::int64_t largest = *std::max_element(elements.begin(), elements.end());
-    narrow_ = Tensor::zeros({largest}, group.placement.reduce_dtype);
+    narrow_ = resources.buffer(largest, group.placement.reduce_dtype);
   }
   for (int b = 0; b < group.bucket_count(); ++b) {
     make_gradients(b);

@@ -24,6 +24,11 @@ struct GroupResources {
   /// Among the ranks of this rank's reshard group; null unless the plan reshards to groups.
   Exchange* reshard_exchange = nullptr;
 
+  /// Zeros for the exchange to gather or reduce.
+  Tensor buffer(std::int64_t elements, DType dtype) const {
+    return exchange == nullptr ? Tensor::zeros({elements}, dtype)
+                               : exchange->ranks().buffer(elements, dtype);
+  }
   const std::vector<BucketLayout>& buckets() const { return group.buckets(); }
   DType gradient_dtype() const { return group.placement.gradient_dtype; }
   const Parameter& parameter(int bucket, int parameter) const {

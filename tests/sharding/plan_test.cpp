@@ -405,6 +405,11 @@ TEST_CASE("plan: NCCL's buffers have a bound for every mesh") {
   // No more neighbours than other ranks.
   CHECK(bound({{"shard", 2}, {"tensor", 2}}, {.ctas = 1}) == 3 * 12 + (2 + 2 + 4) * 2);
   CHECK(bound({{"shard", 16}}, {.ctas = 1, .ranks_per_machine = 8}) == 2 * 20 + 8 * 2);
+  // Five windows, and the flags and buffers of groups of 3 and of 2 and 4 and 8 ranks.
+  CHECK(bound({{"shard", 3}}, {.ctas = 1, .windows = 5}) == 2 * 12 + 3 * 2 + 5 * 2 + (4 + 2));
+  CHECK(bound({{"replica", 2}, {"shard", 4}}, {.ctas = 1, .windows = 5}) ==
+        5 * 12 + (2 + 4 + 8) * 2 + 5 * 2 + (2 + 4 + 8) + 3 * 2);
+  CHECK(bound({{"shard", 1}}, {.ctas = 16, .windows = 5}) == 0);
 }
 
 }  // namespace tessera

@@ -178,8 +178,8 @@ FAULTS = {
             "Tensor::zeros({size}, resources.gradient_dtype())",
             "Tensor::zeros({size}, DType::f32)"),
         "gradients that are held in bf16 are copied before they are sent": (
-            "if (group.placement.reduce_dtype != resources.gradient_dtype()) {",
-            "if (group.placement.reduce_dtype != DType::f32) {"),
+            "sends_narrow = group.placement.reduce_dtype != resources.gradient_dtype();",
+            "sends_narrow = group.placement.reduce_dtype != DType::f32;"),
     },
     ("sharding/plan/placement.cpp", "sharding_errors"): {
         "several micro-batches are added up in bf16": (
@@ -711,6 +711,77 @@ FAULTS_ON_GPUS = {
             "  config.maxCTAs = ctas_;\n",
             ""),
     },
+    ("sharding/comm/nccl/nccl.cpp", "sharding_emulated_windows"): {
+        "a sum reads windows that other ranks still write": (
+            "    barrier_of(call);\n    for (std::size_t i = 0; i < call.outputs.size(); ++i) {\n      Tensors sources;",
+            "    for (std::size_t i = 0; i < call.outputs.size(); ++i) {\n      Tensors sources;"),
+        "a rank changes sources that others still read": (
+            "    if (call.collective != Collective::all_reduce) barrier_of(call);\n",
+            ""),
+        "sums never read windows": (
+            "!windows.back()->reaches_peers()) return {};",
+            "windows.back()->reaches_peers()) return {};"),
+        "ranks do not compare the sizes of buffers": (
+            "    control_.agree({.label = fmt::format(\"a buffer of {} bytes\", bytes)});\n",
+            ""),
+        "a buffer of NCCL is not cleared": (
+            "    x.zero();\n    return x;",
+            "    return x;"),
+        "buffers are no windows": (
+            "if (!options_.windows || size() == 1",
+            "if (options_.windows || size() == 1"),
+    },
+    ("sharding/comm/nccl/job.cpp", "sharding_emulated_windows"): {
+        "gathers into windows hold multiprocessors": (
+            "  if (windows_allowed_) allow_windows(config);\n",
+            ""),
+        "windows that no tensor uses stay": (
+            "  end_windows(Windows::unused);\n",
+            ""),
+        "windows that tensors use are ended": (
+            "if (which == Windows::unused && window.use_count() > 1) continue;",
+            "if (which == Windows::unused && window.use_count() > 99) continue;"),
+        "windows stay registered when NCCL ends": (
+            "  end_windows(Windows::all);\n",
+            ""),
+        "sums read windows of another group": (
+            "if (window->comm() == comm && window->contains(x)) return window;",
+            "if (comm != nullptr && window->contains(x)) return window;"),
+    },
+    ("sharding/comm/nccl/window.cpp", "sharding_emulated_windows"): {
+        "sums read ranks that are out of reach": (
+            "  if (ncclTeamLsa(comm_).nRanks != ranks) return;\n",
+            ""),
+        "handles that are no windows are read": (
+            "  if (attributes.type != cudaMemoryTypeDevice) return;\n",
+            ""),
+    },
+    ("runtime/foreign_memory.cpp", "sharding_emulated_windows"): {
+        "memory of NCCL is not charged": (
+            "    Allocator::Piece::charge(*end.allocator, end.block, /*allocates=*/true);\n",
+            ""),
+        "memory of NCCL is charged for ever": (
+            "Piece::charge(*allocator, block, /*allocates=*/false);",
+            "Piece::charge(*allocator, block, /*allocates=*/true);"),
+    },
+    ("sharding/strategy/gathered_parameters.cpp", "sharding_emulated_windows"): {
+        "gather slots are no windows": (
+            ".buffer = resources.buffer(size, placement.window_dtype)}",
+            ".buffer = Tensor::zeros({size}, placement.window_dtype)}"),
+    },
+    ("sharding/strategy/gradient_buckets.cpp", "sharding_emulated_windows"): {
+        "buckets of 16 bits are no windows": (
+            "narrow_ = resources.buffer(largest, group.placement.reduce_dtype);",
+            "narrow_ = Tensor::zeros({largest}, group.placement.reduce_dtype);"),
+    },
+    ("runtime/emulation/toolkit/nccl_windows.cpp", "runtime_emulated_nccl_windows"): {
+        "an emulated window can be used after its end": (
+            "  if (!Devices::get().windows.is_live(window)) {\n    throw",
+            "  if (window == nullptr) {\n    throw"),
+        "every rank is in an emulated LSA team": (
+            "  if (peer < 0 || peer >= window->reach) {",
+            "  if (peer < 0) {"),
+    },
     ("sharding/comm/nccl/nccl.cpp", "sharding_emulated_overlap"): {
         "products count on the multiprocessors that NCCL holds": (
             "overlaps ? options.ctas : 0;",
@@ -721,7 +792,7 @@ FAULTS_ON_GPUS = {
     },
     ("sharding/comm/world.cpp", "sharding_cuda_world"): {
         "threads with a GPU each take NCCL, and hang": (
-            "const bool nccl = options.communicator == CommunicatorKind::nccl;",
+            "const bool nccl = exchanges_by_nccl(options, /*processes=*/false);",
             "const bool nccl = options.communicator != CommunicatorKind::threads && kHasNccl && options.ranks > 1;"),
         "ranks that share GPUs are started as processes": (
             "options.ranks <= cuda::device_count()",

@@ -93,39 +93,46 @@ inline StateBytes toy_state(const Strategy& strategy) {
   return bytes;
 }
 
-/// Rank 0's results. `findings` gets the differences from the footprint.
+/// This rank's results. `findings` gets the differences from the footprint.
+inline Trained train_rank(Communicator& world, const ToyRun& run, const ShardingOptions& options,
+                          Findings& findings) {
+  ToyNet net(run.layers, /*checkpointing=*/false, run.tied, run.mixtures);
+  if (run.prepare) run.prepare(net);
+  const auto strategy = make_strategy(net.units, options, 3, &world);
+  std::optional<OptimizerGroups> optimizer;
+  const bool has_muon = options.matrix_dtype != nullptr;
+  if (run.groups) optimizer.emplace(toy_groups(*strategy, has_muon), kToyEma);
+  const ToyTraining training{.steps = run.steps,
+                             .learning_rate = run.groups ? 0.05 : 0.5,
+                             .optimizer = optimizer ? &*optimizer : nullptr};
+  const Stream& stream = context().side_stream("communication");
+  if (run.before_steps) run.before_steps(world.rank());
+  // Rows on their way to experts are not part of the footprint.
+  const auto bytes_sent = [&] { return world.bytes_sent() - strategy->expert_bytes_sent(); };
+  Trained trained;
+  std::int64_t sent = 0;
+  for (int step = 0; step < run.steps; ++step) {
+    stream.synchronize();
+    sent = bytes_sent();
+    training.step(net, *strategy, world, options.micro_batches, step, trained);
+    if (!run.evaluates) continue;
+    const NoGradient no_gradient;
+    net.loss(training.tokens("ids", 99, 0), training.tokens("targets", 99, 0), 1.0);
+  }
+  stream.synchronize();
+  std::optional<std::int64_t> sent_by_step = bytes_sent() - sent;
+  if (run.evaluates) sent_by_step.reset();  // it found other buckets in the slots
+  const StateBytes state = run.groups ? toy_state(*strategy) : 0;
+  expect_footprint(strategy->plan(), world, state, sent_by_step, findings);
+  training.collect_weights(*strategy, trained);
+  return trained;
+}
+
+/// Rank 0's results.
 inline Trained train(const ToyRun& run, const ShardingOptions& options, Findings& findings) {
   Trained result;
   on_ranks(run.ranks, [&](Communicator& world) {
-    ToyNet net(run.layers, /*checkpointing=*/false, run.tied, run.mixtures);
-    if (run.prepare) run.prepare(net);
-    const auto strategy = make_strategy(net.units, options, 3, &world);
-    std::optional<OptimizerGroups> optimizer;
-    const bool has_muon = options.matrix_dtype != nullptr;
-    if (run.groups) optimizer.emplace(toy_groups(*strategy, has_muon), kToyEma);
-    const ToyTraining training{.steps = run.steps,
-                               .learning_rate = run.groups ? 0.05 : 0.5,
-                               .optimizer = optimizer ? &*optimizer : nullptr};
-    const Stream& stream = context().side_stream("communication");
-    if (run.before_steps) run.before_steps(world.rank());
-    // Rows on their way to experts are not part of the footprint.
-    const auto bytes_sent = [&] { return world.bytes_sent() - strategy->expert_bytes_sent(); };
-    Trained trained;
-    std::int64_t sent = 0;
-    for (int step = 0; step < run.steps; ++step) {
-      stream.synchronize();
-      sent = bytes_sent();
-      training.step(net, *strategy, world, options.micro_batches, step, trained);
-      if (!run.evaluates) continue;
-      const NoGradient no_gradient;
-      net.loss(training.tokens("ids", 99, 0), training.tokens("targets", 99, 0), 1.0);
-    }
-    stream.synchronize();
-    std::optional<std::int64_t> sent_by_step = bytes_sent() - sent;
-    if (run.evaluates) sent_by_step.reset();  // it found other buckets in the slots
-    const StateBytes state = run.groups ? toy_state(*strategy) : 0;
-    expect_footprint(strategy->plan(), world, state, sent_by_step, findings);
-    training.collect_weights(*strategy, trained);
+    const Trained trained = train_rank(world, run, options, findings);
     if (world.rank() == 0) result = trained;
   });
   return result;

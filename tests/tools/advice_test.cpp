@@ -96,6 +96,9 @@ TEST_CASE("advice: NCCL's buffers are a part of a GPU's memory, and of no CPU's"
              Catch::Contains(fmt::format("NCCL's buffers: at most {} MiB", nccl / 2 / kMiB)));
   config.sharding.deterministic = true;  // messages have buffers of their own
   CHECK(part(std::int64_t{80} << 30) > nccl / 2);
+  const std::int64_t messages = part(std::int64_t{80} << 30);
+  config.sharding.nccl_windows = true;  // at least one, the flags, and 1 MiB for each rank
+  CHECK(part(std::int64_t{80} << 30) >= messages + (2 + 2 + kRanks) * kMiB);
   config.sharding.communicator = CommunicatorKind::mpi;
   CHECK(part(8 * kMiB) == 0);
   config.sharding.communicator = CommunicatorKind::automatic;

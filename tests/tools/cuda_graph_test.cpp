@@ -247,12 +247,14 @@ TEST_CASE("graph: two ranks of NCCL have the bits of queued steps") {
   const emulation::DeviceOptionsGuard gpus(with_gpus(2));
   const StrategyKind strategy =
       GENERATE(StrategyKind::ddp, StrategyKind::zero3, StrategyKind::fsdp);
-  CAPTURE(name_of(strategy));
+  const bool windows = GENERATE(false, true);
+  CAPTURE(name_of(strategy), windows);
   check_same_bits([&](Config& config) {
     config.model.dropout = 0.2;
     config.runtime.ranks = 2;
     config.sharding.strategy = strategy;
     config.sharding.communicator = CommunicatorKind::nccl;
+    config.sharding.deterministic = config.sharding.nccl_windows = windows;
   });
 }
 

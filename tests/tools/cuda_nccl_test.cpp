@@ -64,6 +64,11 @@ TEST_CASE("sharding.deterministic gives a run through NCCL the bits of a run of 
   };
   const auto threads = losses(CommunicatorKind::threads, false, "threads");
   CHECK(losses(CommunicatorKind::nccl, true, "deterministic") == threads);
+  config.sharding.nccl_windows = true;
+  CHECK(losses(CommunicatorKind::nccl, true, "windows") == threads);
+  CHECK_THROWS_WITH(losses(CommunicatorKind::threads, true, "refused"),
+                    Catch::StartsWith("sharding.nccl_windows: these ranks do not exchange"));
+  config.sharding.nccl_windows = false;
   // The stand-in adds in an order of its own.
   CHECK(losses(CommunicatorKind::nccl, false, "nccl") != threads);
 }

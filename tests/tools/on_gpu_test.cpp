@@ -134,7 +134,7 @@ TEST_CASE("on_gpus.sh: correctness comes first, graphs last, and every part has 
   CHECK_THAT(text, Contains("4 GPUs\n"));  // a power of two
   std::size_t last = 0;
   for (const std::string part : {"bits", "bits_ranks", "bits_cuts", "tests", "collectives",
-                                 "strategies", "ctas", "prediction", "torch", "graph"}) {
+                                 "strategies", "ctas", "windows", "prediction", "torch", "graph"}) {
     const std::size_t place = text.find("\n" + part + " ");
     INFO(part);
     REQUIRE(place != text.npos);
@@ -149,6 +149,7 @@ TEST_CASE("on_gpus.sh: correctness comes first, graphs last, and every part has 
   CHECK_THAT(log("collectives.log"), Contains("--ranks 2") && Contains("--ranks 4"));
   CHECK_THAT(log("strategies.log"), Contains("--any-order --model llama3.2-1b"));
   CHECK_THAT(log("ctas.log"), Contains("sharding.nccl_ctas=32"));
+  CHECK_THAT(log("windows.log"), Contains("sharding.nccl_windows=true"));
   CHECK_THAT(log("prediction.log"), Contains("plan gpt2-xl --ranks 4 --machine h200-sustained"));
   CHECK_THAT(log("graph.log"), Contains("fsdp graph=true"));
 }

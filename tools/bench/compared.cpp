@@ -26,7 +26,8 @@ namespace {
 /// Keys of the world, which all rows share.
 constexpr std::string_view kShared[] = {"runtime.device",         "sharding.communicator",
                                         "sharding.deterministic", "sharding.check_collectives",
-                                        "sharding.nccl_ctas",     "sharding.timeout"};
+                                        "sharding.nccl_ctas",     "sharding.nccl_windows",
+                                        "sharding.timeout"};
 
 /// Keys that no loss, norm or weight depends on. (Replicas of a size that is not a power of two
 /// are the exception; see RowFigures::summed_apart.)

@@ -15,6 +15,7 @@
 #   collectives  bandwidths by size, on two GPUs and on all                          5 min
 #   strategies   steps in NCCL's order: memory, time, exposed communication          6 min
 #   ctas         fsdp with 8, 16, 32 thread blocks of NCCL                           5 min
+#   windows      deterministic sums with windows and without: bits and time         5 min
 #   prediction   the same steps as tessera plan predicts them                        3 min
 #   torch        the same steps by PyTorch's DDP and FSDP, in f32                    8 min
 #   graph        NCCL's calls in a graph: the same bits                              3 min
@@ -114,6 +115,15 @@ ctas() {
   return "$status"
 }
 
+windows() {
+  local on
+  for on in false true; do
+    compared "windows_$on" --model llama3.2-1b --dtype bf16 --steps 10 --batch $((4 * gpus)) \
+      --sequence 1024 --strategies fsdp,ddp sharding.nccl_windows="$on" || return 1
+  done
+  diff <(results "$out/windows_false.json") <(results "$out/windows_true.json")
+}
+
 prediction() {
   local step model batch names machine=h100 status=0
   nvidia-smi --query-gpu=name --format=csv,noheader | grep -q H200 && machine=h200-sustained
@@ -151,7 +161,7 @@ if ! ldd "$bin/tessera" 2>/dev/null | grep -q libnccl; then
 fi
 
 export bin out here python gpus
-export -f compared bits results bits_threads bits_ranks bits_cuts tests collectives strategies ctas \
+export -f compared bits results bits_threads bits_ranks bits_cuts tests collectives strategies ctas windows \
   prediction torch graph
 
 begin
@@ -164,6 +174,7 @@ part tests 5 tests
 part collectives 5 collectives
 part strategies 6 "$(declare -p steps); strategies"
 part ctas 5 ctas
+part windows 5 windows
 part prediction 3 "$(declare -p steps); prediction"
 part torch 8 torch
 part graph 3 graph

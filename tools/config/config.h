@@ -233,6 +233,7 @@ struct ShardingConfig {
   CommunicatorKind communicator = CommunicatorKind::automatic;
   bool deterministic = false;
   std::int64_t nccl_ctas = kNcclCtas;
+  bool nccl_windows = false;
   CheckCollectives check_collectives = CheckCollectives::first_steps;
   /// Steps between two checks; 0: none.
   std::int64_t check_replicas = 0;

@@ -66,6 +66,16 @@ bool sends_messages(const ResolvedConfig& run, const Plan& plan) {
          run.config.optimizer.name == OptimizerKind::muon;
 }
 
+/// Buffers of NCCL's collectives on a rank, at most.
+int windows_of(const ResolvedConfig& run, const Plan& plan) {
+  if (!run.config.sharding.nccl_windows) return 0;
+  int count = 0;
+  for (const GroupPlan& group : plan.groups) {
+    count += group.gather_slots.count + group.gradient_slots.count;
+  }
+  return count;
+}
+
 std::int64_t nccl_at_most(const ResolvedConfig& run, const Plan& plan, const PlanOptions& options) {
   const CommunicatorKind kind = run.config.sharding.communicator;
   const auto& device = run.config.runtime.device;
@@ -74,7 +84,8 @@ std::int64_t nccl_at_most(const ResolvedConfig& run, const Plan& plan, const Pla
   if (!on_gpus || !by_nccl) return 0;
   return most_nccl_bytes(plan.mesh, {.ctas = static_cast<int>(run.config.sharding.nccl_ctas),
                                      .ranks_per_machine = ranks_per_node_of(options),
-                                     .messages = sends_messages(run, plan)});
+                                     .messages = sends_messages(run, plan),
+                                     .windows = windows_of(run, plan)});
 }
 
 /// The mean over the stages of a pipeline of all but the entries, which are those of `stage`.

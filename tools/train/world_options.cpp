@@ -12,7 +12,8 @@ WorldOptions world_options(const Config& config) {
           .communicator = config.sharding.communicator,
           .deterministic = config.sharding.deterministic || config.train.elastic > 0,
           .check_collectives = config.sharding.check_collectives,
-          .nccl_ctas = static_cast<int>(config.sharding.nccl_ctas)};
+          .nccl_ctas = static_cast<int>(config.sharding.nccl_ctas),
+          .nccl_windows = config.sharding.nccl_windows};
 }
 
 }  // namespace tessera

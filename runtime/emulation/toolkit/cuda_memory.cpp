@@ -52,6 +52,9 @@ cudaError_t cudaFree(void* data) {
     return refuse(cudaErrorInvalidValue,
                   "cudaFree: the address is not the beginning of a block of device memory");
   }
+  if (devices.windows.is_memory(data)) {
+    return refuse(cudaErrorInvalidValue, "cudaFree: the memory is ncclMemAlloc's");
+  }
   const int device = block->device;
   if (const auto error = check_peers(device, "cudaFree")) return error;
   devices.synchronize_device(device, lock);

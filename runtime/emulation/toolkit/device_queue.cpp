@@ -1,5 +1,6 @@
 #include "runtime/emulation/toolkit/device_queue.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -104,6 +105,12 @@ void Devices::synchronize_device(int device, std::unique_lock<std::mutex>& lock)
     CUstream_st& stream = *streams_[i];
     if (stream.device == device && !stream.items.empty()) synchronize(stream, lock);
   }
+}
+
+bool Devices::has_work(int device) const {
+  return std::any_of(streams_.begin(), streams_.end(), [&](const auto& stream) {
+    return stream->device == device && !stream->items.empty();
+  });
 }
 
 bool Devices::query(const PointHandle& point) {

@@ -23,6 +23,7 @@
 #include "runtime/emulation/toolkit/device_memory.h"
 #include "runtime/emulation/toolkit/host_calls.h"
 #include "runtime/emulation/toolkit/nccl_model.h"
+#include "runtime/emulation/toolkit/nccl_windows.h"
 #include "runtime/emulation/toolkit/peer_copies.h"
 #include "runtime/emulation/toolkit/peer_waits.h"
 
@@ -90,6 +91,7 @@ class Devices {
 
   PeerWaits peer_waits;
   NcclModel nccl_model;
+  NcclWindows windows;
   /// The multiprocessors that collectives of NCCL hold which are queued and have not ended, by device.
   std::map<int, std::multiset<unsigned>> collectives;
   std::uint64_t crowded_products = 0;
@@ -107,6 +109,9 @@ class Devices {
   const DeviceOptions& options() const { return options_; }
   /// Runs all queued work first.
   void set_options(const DeviceOptions& options, std::unique_lock<std::mutex>& lock);
+
+  /// Whether the device has work that was not carried out.
+  bool has_work(int device) const;
 
   CUstream_st* make_stream(int device);
   /// A stream that the program has no handle of, for a graph's work. It is given back when idle or

@@ -27,9 +27,9 @@ void enqueue(cudaStream_t stream, std::function<void()> work,
                 cudaGetErrorName(error) + ")");
   }
   ++devices.host_calls.launches;
-  submit(
-      *stream,
-      {.run = std::move(work), .devices = 1u << stream->device, .uses = uses_of(*stream, words)});
+  submit(*stream, {.run = std::move(work),
+                   .devices = devices.windows.reached_by(stream->device, words),
+                   .uses = uses_of(*stream, words)});
 }
 
 SharedMemoryLimits shared_memory_limits(const void* kernel) {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include <emulated_device.h>
+#include <nccl_device.h>
 
 #include "runtime/emulation/toolkit/capture.h"
 #include "runtime/emulation/toolkit/device_queue.h"
@@ -23,6 +24,7 @@ namespace {
 using tessera::emulation::bytes_read_of_each;
 using tessera::emulation::Call;
 using tessera::emulation::Clique;
+using tessera::emulation::CliqueOptions;
 using tessera::emulation::Devices;
 using tessera::emulation::Kind;
 using tessera::emulation::Membership;
@@ -115,6 +117,8 @@ const char* name_of(const Operation& side) {
       return side.from != nullptr ? "ncclSend" : "ncclRecv";
     case Kind::split:
       return "ncclCommSplit";
+    case Kind::window:
+      return "ncclCommWindowRegister";
   }
   return "";
 }
@@ -157,6 +161,7 @@ bool agree(const Call& call) {
     const bool message = mine.kind == Kind::message;
     if (other->kind != mine.kind || other->count != mine.count || other->type != mine.type ||
         other->operation != mine.operation || other->captured != mine.captured ||
+        other->window != mine.window || other->offset != mine.offset ||
         (!message && other->peer != mine.peer)) {
       return false;
     }
@@ -195,6 +200,11 @@ std::set<ncclComm*> live;
 bool is_live(ncclComm_t comm) {
   const std::lock_guard lock(registry_mutex);
   return live.count(comm) == 1;
+}
+
+bool is_busy(const ncclComm& comm) {
+  const auto lock = Devices::get().lock();
+  return comm.membership->under_way > 0;
 }
 
 struct Group {
@@ -251,9 +261,21 @@ ncclResult_t check_operation(ncclComm_t comm, const Operation& side) {
   return ncclSuccess;
 }
 
-Operation as_queued(Operation side) {
-  const auto lock = Devices::get().lock();
+Operation as_queued(const ncclComm& comm, Operation side) {
+  Devices& devices = Devices::get();
+  const auto lock = devices.lock();
   side.captured = side.stream != nullptr && side.stream->capture != nullptr;
+  if (side.kind != Kind::all_gather) return side;
+  const std::size_t part = bytes_read_of_each(side);
+  const std::size_t whole = part * static_cast<std::size_t>(comm.clique->ranks());
+  const auto rank = static_cast<std::size_t>(comm.rank);
+  const ncclWindow_t window = devices.windows.find(comm.clique.get(), rank, side.to, whole);
+  if (window == nullptr ||
+      devices.windows.find(comm.clique.get(), rank, side.from, part) == nullptr) {
+    return side;
+  }
+  side.window = window->number;
+  side.offset = static_cast<std::byte*>(side.to) - window->addresses[rank];
   return side;
 }
 
@@ -261,7 +283,7 @@ ncclResult_t add(ncclComm_t comm, const Operation& side) {
   ncclGroupStart();
   ncclResult_t status = check_operation(comm, side);
   if (status == ncclSuccess) {
-    if (side.count > 0) group.operations[comm].push_back(as_queued(side));
+    if (side.count > 0) group.operations[comm].push_back(as_queued(*comm, side));
   } else if (group.first_error == ncclSuccess) {
     group.first_error = status;
   }
@@ -339,7 +361,7 @@ ncclComm* make_comm(const std::shared_ptr<Clique>& clique, int rank) {
   made->clique = clique;
   made->rank = rank;
   made->membership->rank = rank;
-  made->membership->most_blocks = clique->most_blocks();
+  made->membership->options = clique->options();
   cudaGetDevice(&made->device);
   const std::lock_guard lock(registry_mutex);
   live.insert(made);
@@ -372,15 +394,17 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   constexpr int kMostChannels = 64;  // of the library
   const int most = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? kMostChannels : config->maxCTAs;
   if (most < 1) return refuse(ncclInvalidArgument, "maxCTAs is below 1");
+  const CliqueOptions options = {.most_blocks = static_cast<unsigned>(most),
+                                 .copy_engines = config->CTAPolicy == NCCL_CTA_POLICY_ZERO};
   std::shared_ptr<Clique> clique;
   {
     const std::lock_guard lock(registry_mutex);
     auto& found = cliques[id.internal];
-    if (found == nullptr) found = std::make_shared<Clique>(ranks, static_cast<unsigned>(most));
+    if (found == nullptr) found = std::make_shared<Clique>(ranks, options);
     clique = found;
   }
-  if (clique->ranks() != ranks || clique->most_blocks() != static_cast<unsigned>(most)) {
-    return refuse(ncclInvalidArgument, "ranks disagree about the number of ranks or of CTAs");
+  if (clique->ranks() != ranks || !(clique->options() == options)) {
+    return refuse(ncclInvalidArgument, "ranks disagree about the number of ranks, or of CTAs");
   }
   ncclComm* const made = make_comm(clique, rank);
   made->shares = config->splitShare == 1;
@@ -401,19 +425,107 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
     return refuse(ncclInvalidArgument, "the color is negative");
   }
-  {
-    Devices& devices = Devices::get();
-    const auto lock = devices.lock();
-    if (comm->membership->under_way > 0) {
-      return refuse(ncclInvalidUsage, "calls of the communicator have not ended");
-    }
-  }
+  if (is_busy(*comm)) return refuse(ncclInvalidUsage, "calls of the communicator have not ended");
   *child = nullptr;
   Clique& clique = *comm->clique;
   const Call call{{.kind = Kind::split, .color = color, .key = key},
                   clique.rendezvous(-1, -1, comm->collectives++, clique.ranks())};
   comm->start([=] { carry_out_split(*comm, call, child); });
   return ncclInProgress;
+}
+
+namespace {
+
+/// On the communicator's thread.
+void carry_out_registration(ncclComm& comm, const Call& call, std::uint64_t number,
+                            ncclWindow_t* window) {
+  if (never_queued) return comm.clique->wait_for_abort(comm.leave);
+  if (!meet(comm, {call})) return;
+  Devices& devices = Devices::get();
+  const int ranks = comm.clique->ranks();
+  ncclWindow_vidmem made = {.clique = comm.clique.get(),
+                            .number = number,
+                            .device = comm.device,
+                            .bytes = call.side.count,
+                            .rank = static_cast<std::size_t>(comm.rank),
+                            .reach = ncclTeamLsa(&comm).nRanks};
+  for (int r = 0; r < ranks; ++r) {
+    const auto& side = call.rendezvous->sides[static_cast<std::size_t>(r)];
+    made.addresses.push_back(static_cast<std::byte*>(side->to));
+    made.devices.push_back(comm.clique->device_of(r));
+  }
+  {
+    const auto lock = devices.lock();
+    if (devices.nccl_model.lsa_ranks < 0) made.reach = 0;
+    *window = devices.windows.add(std::move(made));
+  }
+  comm.set_state(ncclSuccess);
+}
+
+}  // namespace
+
+ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
+  const int model = tessera::emulation::nccl_model().lsa_ranks, ranks = comm->clique->ranks();
+  const int team = model > 0 && ranks % model == 0 ? model : ranks;
+  return {.nRanks = team, .rank = comm->rank % team, .stride = 1};
+}
+
+ncclResult_t ncclMemFree(void* data) {
+  Devices& devices = Devices::get();
+  {
+    const auto lock = devices.lock();
+    if (!devices.windows.is_memory(data)) {
+      return refuse(ncclInvalidArgument, "the memory is not of ncclMemAlloc");
+    }
+    if (devices.windows.has_window(data)) {
+      return refuse(ncclInvalidUsage, "the memory is registered");
+    }
+    if (devices.has_work(devices.memory.find(data)->device)) {
+      return refuse(ncclInvalidUsage, "the memory's device has work");
+    }
+    devices.windows.forget_memory(data);
+  }
+  return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes,
+                                    ncclWindow_t* window, int flags) {
+  if (const ncclResult_t status = check_comm(comm); status != ncclSuccess) return status;
+  Clique& clique = *comm->clique;
+  {
+    Devices& devices = Devices::get();
+    const auto lock = devices.lock();
+    const auto* const block = devices.memory.find(data);
+    if (block == nullptr || !devices.windows.is_memory(block->data) ||
+        static_cast<std::byte*>(data) + bytes > block->data + block->bytes) {
+      return refuse(ncclInvalidArgument, "the memory is not of ncclMemAlloc");
+    }
+    if (flags != NCCL_WIN_COLL_SYMMETRIC) {
+      return refuse(ncclInvalidArgument, "windows that are not symmetric are not emulated");
+    }
+    if (devices.windows.has_window(&clique, static_cast<std::size_t>(comm->rank), data, bytes)) {
+      return refuse(ncclInvalidUsage, "the memory is registered already");
+    }
+  }
+  *window = nullptr;
+  const std::uint64_t number = comm->collectives++;
+  const Call call{{.kind = Kind::window, .to = data, .count = bytes},
+                  clique.rendezvous(-1, -1, number, clique.ranks())};
+  comm->start([=] { carry_out_registration(*comm, call, number + 1, window); });
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  if (const ncclResult_t status = check_comm(comm); status != ncclSuccess) return status;
+  if (is_busy(*comm)) return refuse(ncclInvalidUsage, "calls of the communicator have not ended");
+  const auto lock = Devices::get().lock();
+  auto& windows = Devices::get().windows;
+  if (!windows.is_live(window) || window->clique != comm->clique.get() ||
+      window->rank != static_cast<std::size_t>(comm->rank)) {
+    return refuse(ncclInvalidArgument, "the communicator has no such window");
+  }
+  windows.end(window);
+  return ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
@@ -425,6 +537,13 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (const ncclResult_t status = check_comm(comm); status != ncclSuccess) return status;
+  {
+    Devices& devices = Devices::get();
+    const auto lock = devices.lock();
+    if (devices.windows.has_windows(comm->clique.get(), static_cast<std::size_t>(comm->rank))) {
+      return refuse(ncclInvalidUsage, "windows of the communicator are registered");
+    }
+  }
   comm->finalized = true;
   comm->start([comm] {
     cudaDeviceSynchronize();
@@ -451,6 +570,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     Devices& devices = Devices::get();
     const auto lock = devices.lock();
     devices.peer_waits.forget(comm->clique.get());
+    devices.windows.end_all(comm->clique.get(), static_cast<std::size_t>(comm->rank));
   }
   comm->gate.open();
   leave(*comm->membership);

@@ -5,6 +5,9 @@
 // that split and call in different orders get an error. The buffers of a call are in place as documented,
 // or disjoint. A call that the ranks disagree about is an error; the library would hang. Sums are
 // formed in an order of their own and rounded at every step, and maxima lose NaN, as in the library.
+// Memory is registered once with a communicator, and deregistered before it is freed and before the
+// communicator is finalized. Gathers into windows are at the same offset on all ranks. Memory is not
+// freed while its device has work.
 #pragma once
 
 #include <climits>
@@ -12,8 +15,13 @@
 
 #include <cuda_runtime_api.h>
 
+#define NCCL_VERSION(major, minor, patch) ((major)*10000 + (minor)*100 + (patch))
+#define NCCL_VERSION_CODE NCCL_VERSION(2, 28, 9)
+
 struct ncclComm;
 using ncclComm_t = ncclComm*;
+struct ncclWindow_vidmem;
+using ncclWindow_t = ncclWindow_vidmem*;
 
 inline constexpr int NCCL_UNIQUE_ID_BYTES = 128;
 struct ncclUniqueId {
@@ -42,14 +50,20 @@ enum ncclDataType_t {
 
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_SPLIT_NOCOLOR -1
+#define NCCL_CTA_POLICY_ZERO 0x02
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
 
 struct ncclConfig_t {
   int blocking;
   int maxCTAs;
   int splitShare;
+  int CTAPolicy;
 };
-#define NCCL_CONFIG_INITIALIZER \
-  { .blocking = 1, .maxCTAs = NCCL_CONFIG_UNDEF_INT, .splitShare = NCCL_CONFIG_UNDEF_INT }
+#define NCCL_CONFIG_INITIALIZER                                                           \
+  {                                                                                       \
+    .blocking = 1, .maxCTAs = NCCL_CONFIG_UNDEF_INT, .splitShare = NCCL_CONFIG_UNDEF_INT, \
+    .CTAPolicy = NCCL_CONFIG_UNDEF_INT                                                    \
+  }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
@@ -64,6 +78,14 @@ ncclResult_t ncclCommAbort(ncclComm_t comm);
 const char* ncclGetErrorString(ncclResult_t result);
 /// The reason for the calling thread's last refused call, or for the communicator's failure.
 const char* ncclGetLastError(ncclComm_t comm);
+
+/// Device memory that may be registered. It is taken in multiples of 2 MiB.
+ncclResult_t ncclMemAlloc(void** data, std::size_t bytes);
+ncclResult_t ncclMemFree(void* data);
+/// All ranks register memory of one size. `*window` is null until the communicator's state is success.
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes,
+                                    ncclWindow_t* window, int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
 
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();

@@ -49,7 +49,7 @@ std::pair<std::shared_ptr<Clique>, int> Clique::group_after(Rendezvous& split, i
   const std::lock_guard lock(mutex_);
   std::shared_ptr<Clique>& group = split.groups[color];
   if (group == nullptr) {
-    group = std::make_shared<Clique>(static_cast<int>(members.size()), most_blocks_);
+    group = std::make_shared<Clique>(static_cast<int>(members.size()), options_);
     for (std::size_t i = 0; i < members.size(); ++i) {
       group->devices_[i] = devices_[static_cast<std::size_t>(members[i])];
     }

@@ -16,7 +16,16 @@
 
 namespace tessera::emulation {
 
-enum class Kind { all_gather, reduce_scatter, all_reduce, reduce, broadcast, message, split };
+enum class Kind {
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  reduce,
+  broadcast,
+  message,
+  split,
+  window
+};
 
 /// One rank's side of a collective, a message or a split.
 struct Operation {
@@ -30,6 +39,9 @@ struct Operation {
   cudaStream_t stream = nullptr;
   bool captured = false;   // by the stream
   int color = 0, key = 0;  // of a split
+  // For a gather in a window: the number of its registration, and the offset there.
+  std::uint64_t window = 0;  // 0: not in windows
+  std::ptrdiff_t offset = 0;
 };
 
 /// One run of an operation. Other streams may wait for two points of a rank's stream: its buffers are
@@ -39,6 +51,13 @@ struct Run {
 
   std::vector<PointHandle> ready, read;  // by rank
   int found = 0;
+};
+
+/// What the ranks of a communicator have in common.
+struct CliqueOptions {
+  unsigned most_blocks = 0;   // thread blocks of a collective: ncclConfig_t::maxCTAs
+  bool copy_engines = false;  // gathers in windows hold no multiprocessor: NCCL_CTA_POLICY_ZERO
+  bool operator==(const CliqueOptions&) const = default;
 };
 
 class Clique;
@@ -65,12 +84,11 @@ struct Rendezvous {
 
 class Clique {
  public:
-  Clique(int ranks, unsigned most_blocks)
-      : most_blocks_(most_blocks), devices_(static_cast<std::size_t>(ranks), -1) {}
+  Clique(int ranks, const CliqueOptions& options)
+      : options_(options), devices_(static_cast<std::size_t>(ranks), -1) {}
 
   int ranks() const { return static_cast<int>(devices_.size()); }
-  /// Thread blocks of a collective at most.
-  unsigned most_blocks() const { return most_blocks_; }
+  const CliqueOptions& options() const { return options_; }
 
   /// Returns when all ranks have connected; false if `leave` became true (this rank was aborted).
   bool connect(int rank, int device, const bool& leave);
@@ -101,7 +119,7 @@ class Clique {
     return !leave;
   }
 
-  const unsigned most_blocks_;
+  const CliqueOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int> devices_;

@@ -143,7 +143,12 @@ std::vector<Item> items_of(const Group& group, int device,
     if (!halves.from.empty()) items.push_back({.work = work, .devices = halves.write_devices});
   }
   Devices& devices = Devices::get();
-  const unsigned held = std::min(devices.nccl_model.multiprocessors, membership.most_blocks);
+  const bool by_copies = membership.options.copy_engines &&
+                         std::all_of(group->begin(), group->end(), [](const Halves& halves) {
+                           return halves.call.side.window != 0;
+                         });
+  const unsigned held =
+      by_copies ? 0 : std::min(devices.nccl_model.multiprocessors, membership.options.most_blocks);
   devices.collectives[device].insert(held);
   ++membership.under_way;
   items.push_back({.work = [device, held, shared, &devices] {

@@ -22,8 +22,8 @@ struct Call {
 /// A communicator's part that its queued work and its graphs share. Guarded by the lock of Devices.
 struct Membership {
   int rank = 0;
-  unsigned most_blocks = 0;  // thread blocks of a collective: ncclConfig_t::maxCTAs
-  int under_way = 0;         // groups of calls that are queued and have not ended
+  CliqueOptions options;
+  int under_way = 0;  // groups of calls that are queued and have not ended
   bool ended = false;
   std::vector<std::weak_ptr<Run>> runs;  // that another rank may not have begun
 };

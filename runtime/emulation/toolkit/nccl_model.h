@@ -9,6 +9,9 @@ struct NcclModel {
   /// Multiprocessors that a collective holds on each GPU until it has ended, unless its communicator
   /// allows fewer thread blocks.
   unsigned multiprocessors = 0;
+  /// The ranks of a communicator that reach each other's windows, neighbours; 0: all. -1: none, and
+  /// windows are no device memory.
+  int lsa_ranks = 0;
   /// Whether ranks that are threads may use it, in place of processes. It joins no processes.
   bool takes_threads = true;
 };

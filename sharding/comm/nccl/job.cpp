@@ -60,8 +60,12 @@ class NcclGroup {
 
 }  // namespace
 
-NcclJob::NcclJob(Communicator& control, const Deadline& deadline, int ctas)
-    : control_(control), deadline_(deadline), ctas_(ctas), device_(context().device()) {
+NcclJob::NcclJob(Communicator& control, const Deadline& deadline, int ctas, bool windows)
+    : control_(control),
+      deadline_(deadline),
+      ctas_(ctas),
+      windows_allowed_(windows),
+      device_(context().device()) {
   check(!device_.is_cpu(),
         "communicator nccl is for ranks on GPUs, not on the CPU: take threads or mpi");
   watcher_ = std::thread([this] { watch(); });
@@ -75,6 +79,8 @@ NcclJob::~NcclJob() {
   ended_.notify_all();
   watcher_.join();
   abort_communicators();
+  auto& kept = context().state<std::vector<std::shared_ptr<const NcclWindow>>>();
+  kept.insert(kept.end(), windows_.begin(), windows_.end());
 }
 
 void NcclJob::check_nccl(ncclResult_t status, ncclComm_t comm, const std::string& what) const {
@@ -89,6 +95,7 @@ ncclComm_t NcclJob::connect() {
   config.blocking = 0;
   config.maxCTAs = ctas_;
   config.splitShare = 1;
+  if (windows_allowed_) allow_windows(config);
   ncclComm_t comm = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -114,6 +121,43 @@ ncclComm_t NcclJob::split(ncclComm_t parent, int color, int rank) {
   if (failure_) throw Error(*failure_);
   comms_.push_back(std::exchange(splitting_, nullptr));
   return comms_.back();
+}
+
+std::shared_ptr<const NcclWindow> NcclJob::register_window(ncclComm_t comm, std::int64_t bytes,
+                                                           int ranks) {
+  end_windows(Windows::unused);
+  const auto window = std::make_shared<NcclWindow>(comm, bytes);
+  const auto describe = [&] { return fmt::format("registering {} bytes", bytes); };
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) throw Error(*failure_);
+    windows_.push_back(window);
+    check_nccl(window->start_registration(), comm, describe());
+  }
+  wait_until_queued(comm, describe);
+  window->find_peers(ranks);
+  return window;
+}
+
+std::shared_ptr<const NcclWindow> NcclJob::window_of(ncclComm_t comm, const Tensor& x) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& window : windows_) {
+    if (window->comm() == comm && window->contains(x)) return window;
+  }
+  return nullptr;
+}
+
+void NcclJob::end_windows(Windows which) {
+  wait_until_ended();
+  std::vector<std::shared_ptr<NcclWindow>> ended;  // freed without the lock: that waits for the GPU
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw Error(*failure_);
+  for (auto& window : windows_) {
+    if (which == Windows::unused && window.use_count() > 1) continue;
+    check_nccl(window->deregister(), window->comm(), "ending a window");
+    ended.push_back(std::move(window));
+  }
+  std::erase(windows_, nullptr);
 }
 
 void NcclJob::queue(ncclComm_t comm, const std::function<std::string()>& describe,
@@ -253,6 +297,7 @@ void NcclJob::watch() {
 void NcclJob::finish() {
   raise_if_failed();
   control_.barrier(context().compute_stream());
+  end_windows(Windows::all);
   const auto describe = [] { return std::string("finalizing"); };
   for (;;) {
     ncclComm_t comm = nullptr;

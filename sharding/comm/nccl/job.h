@@ -10,7 +10,10 @@
 // One communicator is connected, among all ranks. The others are split off from it and share its channels
 // and buffers, so a mesh of many axes takes no more of a GPU's memory than one axis with as many neighbours.
 //
-// The job owns the communicators until its end, so that all ranks finalize them in one order.
+// The job owns the communicators until its end, so that all ranks finalize them in one order. It also holds the
+// windows: memory that no tensor uses any more is freed at the next registration, or at the end, when the
+// rank's calls have ended. After a failure the context keeps it. Otherwise a rank that raises an
+// error would wait for its GPU before the others hear of the error.
 #pragma once
 
 #include <nccl.h>
@@ -19,6 +22,7 @@
 #include <condition_variable>
 #include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -27,13 +31,14 @@
 
 #include "sharding/comm/communicator.h"
 #include "sharding/comm/deadline.h"
+#include "sharding/comm/nccl/window.h"
 
 namespace tessera {
 
 class NcclJob {
  public:
   /// `control` is the world's, and outlives the job. `ctas`: as WorldOptions::nccl_ctas.
-  NcclJob(Communicator& control, const Deadline& deadline, int ctas);
+  NcclJob(Communicator& control, const Deadline& deadline, int ctas, bool windows = false);
   /// Aborts the communicators that finish() has not ended.
   ~NcclJob();
   NcclJob(const NcclJob&) = delete;
@@ -45,6 +50,11 @@ class NcclJob {
   /// A collective. Waits until the rank's earlier calls have ended on the GPU: NCCL might wait for ever
   /// for a split and a call at once.
   ncclComm_t split(ncclComm_t parent, int color, int rank);
+
+  /// Memory that all `ranks` ranks of `comm` register. A collective; all ask for equally many bytes.
+  std::shared_ptr<const NcclWindow> register_window(ncclComm_t comm, std::int64_t bytes, int ranks);
+  /// The window of `comm` that `x` lies in, or null.
+  std::shared_ptr<const NcclWindow> window_of(ncclComm_t comm, const Tensor& x);
 
   /// Makes calls to NCCL as one group on the current stream, and returns when they are queued.
   /// `calls` hands the result of each to `take`. `describe` describes them, for messages.
@@ -81,6 +91,9 @@ class NcclJob {
   void check_nccl(ncclResult_t status, ncclComm_t comm, const std::string& what) const;
   void wait_until_queued(ncclComm_t comm, const std::function<std::string()>& describe);
   void wait_until_ended();
+  /// Ends the windows that no tensor uses, or all. Waits until the rank's calls have ended.
+  enum class Windows { unused, all };
+  void end_windows(Windows which);
   /// Under the mutex, or without the watcher.
   void abort_communicators();
   /// In a capture: watches every launch of the graph, which has this rank's calls.
@@ -89,12 +102,14 @@ class NcclJob {
   Communicator& control_;
   const Deadline deadline_;
   const int ctas_;
+  const bool windows_allowed_;
   const Device device_;
 
   std::mutex mutex_;                // guards all below, and calls to NCCL
   std::vector<ncclComm_t> comms_;   // in the order in which they were made
   ncclComm_t splitting_ = nullptr;  // NCCL writes here while a split is under way
   std::list<UnderWay> under_way_;
+  std::vector<std::shared_ptr<NcclWindow>> windows_;
   int watched_capture_ = 0;  // the last
   std::optional<std::string> failure_;
   std::condition_variable ended_;

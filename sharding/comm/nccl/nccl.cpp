@@ -6,6 +6,7 @@
 #include "runtime/context.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/describe.h"
+#include "runtime/foreign_memory.h"
 #include "sharding/comm/nccl/job.h"
 #include "sharding/comm/tree_exchange.h"
 
@@ -48,6 +49,20 @@ class NcclCommunicator final : public Communicator {
     const auto reason = job_.failure();
     return reason ? reason : control_.aborted();
   }
+  Tensor buffer(std::int64_t elements, DType dtype) override {
+    const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(dtype));
+    if (!options_.windows || size() == 1 || bytes == 0) {
+      return Communicator::buffer(elements, dtype);
+    }
+    control_.agree({.label = fmt::format("a buffer of {} bytes", bytes)});
+    const auto window = job_.register_window(comm_, bytes, size());
+    const Storage memory =
+        borrow_on_device(window->data(), static_cast<std::size_t>(bytes), window, Charged::yes);
+    const Tensor x = Tensor::view(memory, 0, {elements}, dtype);
+    x.zero();
+    return x;
+  }
+
   void agree(const Call& call) override { control_.agree(call); }
   void agree(const CallHistory& history) override { control_.agree(history); }
 
@@ -207,6 +222,17 @@ class NcclCommunicator final : public Communicator {
 
   void reduce_in_tree(const Call& call) {
     NcclTransport transport(*this, call);
+    if (const Windows windows = windows_of(call.inputs_or_outputs()); !windows.empty()) {
+      reduce_from_windows(call, windows);
+    } else {
+      reduce_messages(call, transport);
+    }
+    if (call.collective == Collective::reduce_scatter) return;
+    if (call.collective == Collective::all_reduce && shares_are_equal(call)) return gather(call);
+    send_sums(call, rank(), size(), transport);
+  }
+
+  void reduce_messages(const Call& call, Transport& transport) {
     const auto allocate = [](std::int64_t bytes) {
       const CategoryScope category(Category::workspace);
       return Tensor::empty({bytes}, DType::u8);
@@ -214,9 +240,35 @@ class NcclCommunicator final : public Communicator {
     reduce_shares(call, NodeGrid::for_reduction(call, rank(), size(), ranks_per_node()),
                   {.bytes = options_.staging_bytes, .halves = false, .allocate = allocate},
                   transport);
-    if (call.collective == Collective::reduce_scatter) return;
-    if (call.collective == Collective::all_reduce && shares_are_equal(call)) return gather(call);
-    send_sums(call, rank(), size(), transport);
+  }
+
+  using Windows = std::vector<std::shared_ptr<const NcclWindow>>;
+
+  /// The window of each source, if this rank reads those of all ranks. Otherwise none.
+  Windows windows_of(const Tensors& sources) const {
+    Windows windows;
+    for (const Tensor& source : sources) {
+      windows.push_back(options_.windows ? job_.window_of(comm_, source) : nullptr);
+      if (windows.back() == nullptr || !windows.back()->reaches_peers()) return {};
+    }
+    return windows;
+  }
+
+  /// The second barrier lets the ranks change their sources. An all_reduce gathers the sums instead: a rank has
+  /// another's share once that rank has read the sources.
+  void reduce_from_windows(const Call& call, const Windows& windows) {
+    barrier_of(call);
+    for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+      Tensors sources;
+      for (int r = 0; r < size(); ++r) {
+        const Tensor whole = windows[i]->at_peer(r, call.inputs_or_outputs()[i]);
+        sources.push_back(share_of(whole, rank(), size()));
+      }
+      const Tensor& output = call.outputs[i];
+      const bool is_part = call.collective == Collective::reduce_scatter;
+      tree_reduce(is_part ? output : share_of(output, rank(), size()), sources, call.reduction);
+    }
+    if (call.collective != Collective::all_reduce) barrier_of(call);
   }
 
   bool shares_are_equal(const Call& call) const {
@@ -237,7 +289,7 @@ class NcclCommunicator final : public Communicator {
 
 void run_with_nccl(Communicator& control, const NcclOptions& options,
                    const std::function<void(Communicator&)>& body) {
-  NcclJob job(control, options.deadline, options.ctas);
+  NcclJob job(control, options.deadline, options.ctas, options.windows);
   // cuBLASLt chooses other algorithms for fewer multiprocessors. With `deterministic` the bits would then
   // depend on the number of ranks.
   const bool overlaps = control.size() > 1 && !options.deterministic;

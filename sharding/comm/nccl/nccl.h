@@ -23,6 +23,11 @@
 // first, and their bits do not depend on it: f32 that are not negative order as unsigned integers,
 // with NaN above infinity.
 //
+// With `windows`, buffers (Communicator::buffer) are memory that all ranks of the communicator have registered
+// (window.h). NCCL gathers into it with copy engines. Where a rank's GPU reaches the memory of all others, a sum
+// in the tree has no messages: between two barriers every rank adds up its share, straight from all ranks'
+// buffers.
+//
 // `bytes_sent` follows the formulas of docs/communicators.md. NCCL's rings send as many for
 // all_gather, reduce_scatter and all_reduce. Its other algorithms (trees, NVLink SHARP) and its
 // `reduce` and `broadcast` send other amounts, and NCCL does not report them.
@@ -45,8 +50,9 @@ struct NcclOptions {
   /// Most bytes of the buffer that receives the sources of sums, on each rank: charged to
   /// `workspace` for as long as a reduction runs.
   std::int64_t staging_bytes = 32 << 20;
-  /// As WorldOptions::nccl_ctas.
+  /// As WorldOptions::nccl_ctas and nccl_windows.
   int ctas = kNcclCtas;
+  bool windows = false;
 };
 
 /// Runs body(communicator) on this rank of `control`'s, with NCCL among the same ranks. A

@@ -18,6 +18,7 @@ class SliceExchange final : public Exchange {
   void reduce(const BucketLayout& bucket, const Tensor& buffer, const Stream& stream) override;
   void sum_replicas(const BucketLayout& bucket, const Tensor& buffer,
                     const Stream& stream) override;
+  Communicator& ranks() override { return shards_; }
 
  private:
   /// This rank's slices of the trained segments.
