@@ -129,10 +129,9 @@ std::vector<Key> sharding_keys(ShardingConfig& sharding) {
           "multiprocessors."),
       flag_key("sharding.nccl_windows", sharding.nccl_windows,
                "nccl, from version 2.28: the buffers of gathers and reductions are memory that all "
-               "ranks of a "
-               "machine reach. Gathers hold no multiprocessor, and with `deterministic` a sum is "
-               "read from the "
-               "ranks' memory, without messages. No result depends on it."),
+               "ranks of a machine reach. Gathers hold no multiprocessor, and with `deterministic` "
+               "a sum is read from the ranks' memory, without messages and with the same bits. "
+               "NCCL's own sums may have another order."),
       choice_key(
           "sharding.check_collectives", sharding.check_collectives,
           "When ranks compare their collective calls one by one. `first_steps`: in the first "
