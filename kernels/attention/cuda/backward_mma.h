@@ -31,10 +31,6 @@ struct BlockSize {
   static constexpr int kThreads = kTeams * kWarpsPerTeam * 32;
 };
 
-/// 16-row pieces of a warp: its sums take 128 registers at most.
-template <int kHeadSize>
-constexpr int kPiecesOfWarp = kHeadSize > 128 ? 1 : 2;
-
 /// Two tiles of rows, and two double buffers of columns.
 template <typename Size, typename T, int kHeadSize>
 constexpr std::size_t tile_bytes() {

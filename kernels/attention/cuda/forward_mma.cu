@@ -21,11 +21,8 @@ namespace tessera::cuda::attention {
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
-/// 16-row pieces of a warp: its outputs take 128 registers at most.
 template <int kHeadSize>
-constexpr int kPieces = kHeadSize > 128 ? 1 : 2;
-template <int kHeadSize>
-constexpr int kQueriesOfBlock = kWarps* kPieces<kHeadSize> * 16;
+constexpr int kQueriesOfBlock = int{kWarps} * 16 * kPiecesOfWarp<kHeadSize>;
 /// Keys of a tile: as many as the registers have room for next to a warp's outputs. Two blocks then
 /// fit the shared memory of a multiprocessor of sm_90, and of sm_80 but for 256 channels.
 template <int kHeadSize>
@@ -43,7 +40,7 @@ constexpr std::size_t shared_bytes() {
 template <typename T, int kHeadSize, bool kCut>
 __global__ void __launch_bounds__(kThreads)
     forward_mma_kernel(ForwardArguments<T> x, Schedule schedule) {
-  constexpr int kM = kPieces<kHeadSize>, kQueries = kQueriesOfBlock<kHeadSize>;
+  constexpr int kM = kPiecesOfWarp<kHeadSize>, kQueries = kQueriesOfBlock<kHeadSize>;
   constexpr int kKeys = kKeysAtOnce<kHeadSize>;
   using QueryTile = SharedTile<T, kQueries, kHeadSize>;
   using KeyTiles = DoubleBuffer<SharedTile<T, kKeys, kHeadSize>, T>;

@@ -16,6 +16,10 @@
 
 namespace tessera::cuda::attention {
 
+/// 16-row pieces of a warp: its sums, of kHeadSize columns, take 128 registers at most.
+template <int kHeadSize>
+inline constexpr int kPiecesOfWarp = kHeadSize > 128 ? 1 : 2;
+
 template <int kM, int kN>
 struct Fragment {
   float values[kM][kN / 8][4];

@@ -103,10 +103,10 @@ __global__ void __launch_bounds__(kThreads)
       float p[kRowsPerWarp], ds[kRowsPerWarp];
       multiply(p, queries.row(warp_row), keys, n.head_size);
       multiply(ds, d_output.row(warp_row), values, n.head_size);
-      // The first key of a tile is seen.
       const QueryStatistics* const statistics = x.statistics_of(unhoisted(batch), head) + first_row;
 #pragma unroll
       for (int i = 0; i < kRowsPerWarp; ++i) {
+        // The first key of a tile is seen.
         const bool seen = first_key + lane <= first_row + i + n.shift();
         p[i] = seen ? exp2f(p[i] * n.scale_log2() - statistics[i].logsumexp) : 0.0f;
         ds[i] = p[i] * (ds[i] - statistics[i].delta);
