@@ -1331,14 +1331,14 @@ FAULTS = {
     },
     ("autograd/operations/linear_gradients.cpp", "autograd_gradient_total"): {
         "a total overwrites the gradient of the pass before": (
-            "accumulate(dbias.window(), total, dbias.accumulate());",
-            "accumulate(dbias.window(), total, Accumulate::no);"),
+            "sum_of_lines(total) : total, dbias.accumulate());",
+            "sum_of_lines(total) : total, Accumulate::no);"),
         "lines overwrite the gradient of the pass before": (
-            "bias_backward(dbias.window(), total, dbias.accumulate());",
-            "bias_backward(dbias.window(), total, Accumulate::no);"),
-        "lines are taken for a gradient in 16 bits": (
-            "dbias.accumulate() == Accumulate::no && total.rank() == 1",
-            "dbias.accumulate() == Accumulate::no && total.rank() >= 1"),
+            "bias_backward(window, total, dbias.accumulate());",
+            "bias_backward(window, total, Accumulate::no);"),
+        "lines of a gradient in 16 bits are added to what memory held": (
+            "bias_backward(sum, lines, Accumulate::no);",
+            "bias_backward(sum, lines, Accumulate::yes);"),
     },
     ("autograd/operations/attention.cpp", "autograd_gradient_total"): {
         "attention leaves lines of gradients that norms change later": (
