@@ -284,12 +284,13 @@ TEST_CASE(
             const std::int64_t count = by_rank ? rows / ranks : rows;
             check(range.first == (by_rank ? owner * count : 0) && range.count == count,
                   "range {} is {} rows from {} on", number, range.count, range.first);
-            check(test::same_bits(range.of(gathered.rows()).clone(), range.of(x).clone()),
+            check(test::same_bits(range.of(gathered.rows().values).clone(), range.of(x).clone()),
                   "range {} has other rows", number);
           });
           check(number == (by_rank ? ranks : 1), "{} ranges", number);
           GatheredRows again(axis, own_rows(axis, x));
-          return std::vector{again.whole(), GatheredRows(axis, own_rows(axis, x)).take()};
+          return std::vector{again.whole().values,
+                             GatheredRows(axis, own_rows(axis, x)).take().values};
         });
         CHECK((common(results, 0) == to_doubles(x)));
         CHECK((common(results, 1) == to_doubles(x)));
