@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/magnitude.h"
+#include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/numeric.h"
 #include "kernels/fp8/grid.h"
 
@@ -165,11 +166,6 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-template <typename T>
-struct alignas(4 * sizeof(T)) Four {
-  T values[4];
-};
-
 /// y may be null.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -178,13 +174,7 @@ __global__ void __launch_bounds__(kThreads)
   Rounding<T> rounding{grid, *scale_at};
   transpose(yt, matrix, [&](std::int64_t r, std::int64_t c) {
     const T* const row = x + r * matrix.columns;
-    const auto four = [&] {
-      const Four<T> stored = *reinterpret_cast<const Four<T>*>(row + c);
-      float values[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) values[j] = gpu::load(stored.values[j]);
-      return rounding.codes(values);
-    };
+    const auto four = [&] { return rounding.codes(gpu::Quad<T>::load(row + c).values); };
     const auto one = [&](std::int64_t at) { return rounding.code(gpu::load(row[at])); };
     const unsigned bytes = matrix.bytes(r, c, four, one);
     if (y != nullptr) matrix.set_bytes(y, r, c, bytes);
