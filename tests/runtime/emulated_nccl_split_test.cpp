@@ -8,6 +8,7 @@
 
 #include "runtime/emulation/toolkit/nccl_model.h"
 #include "tests/runtime/emulated_device.h"
+#include "tests/runtime/emulated_nccl.h"
 
 namespace tessera {
 namespace {
@@ -15,16 +16,10 @@ namespace {
 using Catch::Contains;
 using test::check;
 using test::Ints;
+using test::settled;
 using test::Stream;
 
 constexpr int kRanks = 4;
-
-ncclResult_t settled(ncclComm_t comm) {
-  ncclResult_t state = ncclInProgress;
-  do ncclCommGetAsyncError(comm, &state);
-  while (state == ncclInProgress);
-  return state;
-}
 
 /// Four ranks with a GPU each, and their communicators. This thread is the host of all.
 class World {

@@ -9,22 +9,17 @@
 #include <nccl_device.h>
 
 #include "tests/runtime/emulated_device.h"
+#include "tests/runtime/emulated_nccl.h"
 
 namespace tessera {
 namespace {
 
 using test::check;
+using test::settled;
 using test::Stream;
 
 constexpr int kRanks = 2;
 constexpr std::size_t kBytes = 64 * sizeof(int);
-
-ncclResult_t settled(ncclComm_t comm) {
-  ncclResult_t state = ncclInProgress;
-  do ncclCommGetAsyncError(comm, &state);
-  while (state == ncclInProgress);
-  return state;
-}
 
 /// Two ranks with a GPU each, their communicators and memory. This thread is the host of both.
 class World {
