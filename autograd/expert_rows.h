@@ -31,6 +31,7 @@
 #include <optional>
 
 #include "autograd/expert_exchange.h"
+#include "autograd/routing.h"
 #include "autograd/token_copies.h"
 
 namespace tessera {
@@ -42,12 +43,6 @@ namespace tessera {
 /// An option of the calling thread's rank: context().state<AssumedLoad>().
 struct AssumedLoad {
   enum class Kind { even, in_turn, all_here } kind = Kind::even;
-};
-
-/// Where the rows of some tokens are dispatched to (kernels/dispatch/op.h): `places` [N, k] i32 and
-/// `offsets` [E + 1] i32.
-struct DispatchOrder {
-  Tensor places, offsets;
 };
 
 /// Rows on their way. Without an arrival they are there.

@@ -272,13 +272,11 @@ std::int64_t pieces_of(const std::shared_ptr<ExpertExchange>& exchange) {
 }
 
 std::vector<DispatchOrder> dispatch_orders(const Routing& routing, std::int64_t pieces) {
-  if (pieces == 1) return {{routing.places, routing.offsets}};
+  if (pieces == 1) return {routing.order};
   std::vector<DispatchOrder> orders;
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
-    const Tensor experts = rows_of_leaf(routing.experts, piece, pieces);
-    orders.push_back(
-        {activation(experts.shape(), DType::i32), activation(routing.offsets.shape(), DType::i32)});
-    dispatch_order(orders.back().places, orders.back().offsets, experts);
+    orders.push_back(make_dispatch_order(rows_of_leaf(routing.experts, piece, pieces),
+                                         routing.order.offsets.numel() - 1));
   }
   return orders;
 }
@@ -288,7 +286,7 @@ std::vector<DispatchOrder> dispatch_orders(const Routing& routing, std::int64_t 
 Variable experts(const Variable& x, const Routing& routing, const Parameter& gate_up,
                  const Parameter& down, const ExpertOptions& options, const Variable& residual) {
   const ExpertLayer first{gate_up, options.layout}, second{down, options.layout};
-  check_layers(x, first, second, routing.offsets.numel() - 1);
+  check_layers(x, first, second, routing.order.offsets.numel() - 1);
   const std::shared_ptr<ExpertExchange>& exchange = gate_up.exchange();
   const std::int64_t pieces = pieces_of(exchange);
   const SharedAxis axis = gate_up.tensor_axis();

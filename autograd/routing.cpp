@@ -12,22 +12,29 @@
 
 namespace tessera {
 
+DispatchOrder make_dispatch_order(const Tensor& experts, std::int64_t count) {
+  DispatchOrder order{
+      activation(experts.shape(), DType::i32), activation({count + 1}, DType::i32), {}};
+  if (!experts.device().is_cpu()) order.slots = activation({experts.numel()}, DType::i32);
+  dispatch_order(order.places, order.offsets, order.slots, experts);
+  return order;
+}
+
 Routing route(const Variable& logits, const RouterOptions& options) {
   const Tensor rows = as_rows(logits.data());
   if (ActivationWatch* const watch = activation_watch()) watch->router(rows);
   const Shape shape{rows.size(0), options.experts_per_token};
   const Tensor weights = activation(shape, rows.dtype());
-  const Tensor experts = activation(shape, DType::i32), places = activation(shape, DType::i32);
-  const Tensor offsets = activation({rows.size(1) + 1}, DType::i32);
+  const Tensor experts = activation(shape, DType::i32);
   router_forward(weights, experts, rows, options.bias, options.weights);
-  dispatch_order(places, offsets, experts);
   const auto backward = [rows, experts, kind = options.weights,
                          shape = logits.shape()](Tensor dweights) -> Gradients {
     const Tensor dlogits = like(rows);
     router_backward(dlogits, dweights, rows, experts, kind);
     return {dlogits.reshape(shape)};
   };
-  return {differentiable(weights, {logits}, false, backward), experts, places, offsets};
+  return {differentiable(weights, {logits}, false, backward), experts,
+          make_dispatch_order(experts, rows.size(1))};
 }
 
 Variable router_loss(const Variable& logits, const Tensor& factors, double z) {

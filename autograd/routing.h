@@ -12,12 +12,21 @@
 
 namespace tessera {
 
+/// Where the rows of N tokens with k experts each are dispatched to (kernels/dispatch/op.h).
+struct DispatchOrder {
+  Tensor places;   // [N, k] i32: each slot's dispatched row
+  Tensor offsets;  // [E + 1] i32: expert e has the dispatched rows [offsets[e], offsets[e + 1])
+  Tensor slots;    // [N k] i32: each dispatched row's slot; only on GPUs, whose kernels read it
+};
+
+/// The order of rows for `count` experts: `experts` [N, k] i32.
+DispatchOrder make_dispatch_order(const Tensor& experts, std::int64_t count);
+
 /// Where N tokens go: k of E experts each.
 struct Routing {
   Variable weights;  // [N, k]
   Tensor experts;    // [N, k] i32, ascending in each row
-  Tensor places;     // [N, k] i32: each slot's dispatched row (kernels/dispatch/op.h)
-  Tensor offsets;    // [E + 1] i32: expert e has the dispatched rows [offsets[e], offsets[e + 1])
+  DispatchOrder order;
 };
 
 struct RouterOptions {

@@ -58,7 +58,7 @@ Routing Routers::route(std::int64_t layer, const Variable& logits, bool training
                             .bias = bias_of(layer, statistics_dtype(logits.dtype()))});
   if (recording_) {
     const bool waits = training_.balance == Balance::hf;
-    pass_.layers.push_back({layer, routing.offsets, waits ? used.data() : Tensor()});
+    pass_.layers.push_back({layer, routing.order.offsets, waits ? used.data() : Tensor()});
   }
   return routing;
 }

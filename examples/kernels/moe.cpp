@@ -25,7 +25,7 @@ int main() {
   router_forward(weights, experts, logits, /*bias=*/{}, RouterWeights::normalized_softmax);
 
   const Tensor places = Tensor::empty({4, 2}, DType::i32), offsets = Tensor::empty({4}, DType::i32);
-  dispatch_order(places, offsets, experts);
+  dispatch_order(places, offsets, /*slots=*/{}, experts);
 
   // Token n is the number 10 n, so that each dispatched row shows its token.
   const Tensor x = Tensor::from(std::vector<float>{0, 10, 20, 30}, {4, 1});

@@ -43,11 +43,12 @@ void combine_token(T* y, const T* x, const Slots<T>& slots, const T* residual, s
 
 }  // namespace
 
-void dispatch_order(Out places, Out offsets, const Tensor& experts) {
+void dispatch_order(Out places, Out offsets, Out slots, const Tensor& experts) {
   const auto* const ids = experts.data<std::int32_t>();
   const std::int64_t rows = experts.numel(), E = offsets.numel() - 1;
   auto* const first = offsets.data<std::int32_t>();
   auto* const to = places.data<std::int32_t>();
+  auto* const back = slots.defined() ? slots.data<std::int32_t>() : nullptr;
   on_one_thread([=] {
     for (std::int64_t i = 0; i < rows; ++i) {
       check(ids[i] >= 0 && ids[i] < E, "dispatch: experts[{}] is {}; there are experts [0, {})", i,
@@ -57,7 +58,10 @@ void dispatch_order(Out places, Out offsets, const Tensor& experts) {
     for (std::int64_t i = 0; i < rows; ++i) ++first[ids[i] + 1];
     for (std::int64_t e = 0; e < E; ++e) first[e + 1] += first[e];
     std::vector<std::int32_t> next(first, first + E);
-    for (std::int64_t i = 0; i < rows; ++i) to[i] = next[static_cast<std::size_t>(ids[i])]++;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      to[i] = next[static_cast<std::size_t>(ids[i])]++;
+      if (back != nullptr) back[to[i]] = static_cast<std::int32_t>(i);
+    }
   });
 }
 

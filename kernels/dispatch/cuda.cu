@@ -44,11 +44,15 @@ __global__ void __launch_bounds__(kThreads)
 /// Thread p has the sorted word p, and writes the offsets of the experts that begin at place p.
 /// Thread `rows` writes the others.
 __global__ void __launch_bounds__(kThreads)
-    places_kernel(std::int32_t* places, std::int32_t* offsets, const std::uint64_t* sorted,
-                  std::int64_t rows, std::int64_t experts) {
+    places_kernel(std::int32_t* places, std::int32_t* offsets, std::int32_t* slots,
+                  const std::uint64_t* sorted, std::int64_t rows, std::int64_t experts) {
   const std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (p > rows) return;
-  if (p < rows) places[sorted[p] & 0xffffffffu] = static_cast<std::int32_t>(p);
+  if (p < rows) {
+    const auto slot = static_cast<std::uint32_t>(sorted[p]);
+    places[slot] = static_cast<std::int32_t>(p);
+    if (slots != nullptr) slots[p] = static_cast<std::int32_t>(slot);
+  }
   const std::int64_t first = p == 0 ? 0 : expert_of(sorted[p - 1]) + 1;
   const std::int64_t last = p == rows ? experts : expert_of(sorted[p]);
   for (std::int64_t e = first; e <= last; ++e) offsets[e] = static_cast<std::int32_t>(p);
@@ -136,7 +140,7 @@ void visit_width(std::initializer_list<Tensor> tensors, std::int64_t columns, F&
 
 }  // namespace
 
-void dispatch_order(Out places, Out offsets, const Tensor& experts) {
+void dispatch_order(Out places, Out offsets, Out slots, const Tensor& experts) {
   const std::int64_t rows = experts.numel(), E = offsets.numel() - 1;
   const CategoryScope scope(Category::workspace);
   Tensor words = Tensor::empty({rows}, DType::i64);
@@ -150,6 +154,7 @@ void dispatch_order(Out places, Out offsets, const Tensor& experts) {
   }
   gpu::launch(places_kernel, dim3(gpu::blocks_for(rows + 1, kThreads, INT32_MAX)), dim3(kThreads),
               0, gpu::stream(), places.data<std::int32_t>(), offsets.data<std::int32_t>(),
+              gpu::pointer<std::int32_t>(slots),
               reinterpret_cast<const std::uint64_t*>(words.raw()), rows, E);
 }
 

@@ -32,7 +32,7 @@ void check_tokens(std::string_view op, const Argument& tokens, const Tensor& row
 
 }  // namespace
 
-void dispatch_order(Out places, Out offsets, const Tensor& experts) {
+void dispatch_order(Out places, Out offsets, Out slots, const Tensor& experts) {
   constexpr std::string_view op = "dispatch_order";
   check_on_one_device(op, {{"places", places}, {"offsets", offsets}, {"experts", experts}});
   check_rank(op, {"experts", experts}, 2);
@@ -47,7 +47,14 @@ void dispatch_order(Out places, Out offsets, const Tensor& experts) {
         describe(experts), INT32_MAX);
   check_apart(op, {"places", places}, {"experts", experts});
   check_apart(op, {"offsets", offsets}, {"experts", experts});
-  run_on<cpu::dispatch_order, cuda::dispatch_order>(places.device(), op, places, offsets, experts);
+  if (slots.defined()) {
+    check_on_one_device(op, {{"slots", slots}, {"experts", experts}});
+    check_dtype(op, {"slots", slots}, DType::i32);
+    check_shape(op, {"slots", slots}, {experts.numel()});
+    check_apart(op, {"slots", slots}, {"experts", experts});
+  }
+  run_on<cpu::dispatch_order, cuda::dispatch_order>(places.device(), op, places, offsets, slots,
+                                                    experts);
 }
 
 void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weights) {

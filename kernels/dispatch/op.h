@@ -6,6 +6,7 @@
 //   experts [N, k] i32      the experts of each token, from the router (router/op.h)
 //   places [N, k] i32       places[n, s] = p: slot s of token n is dispatched row p
 //   offsets [E + 1] i32     expert e has the dispatched rows [offsets[e], offsets[e + 1])
+//   slots [N k] i32         slots[p] = n k + s: the reverse of places; may be undefined
 //
 // An expert outside [0, E) raises Error that names its position in `experts`: at once on the CPU, and
 // on a GPU when the stream is next synchronized. places and offsets, not the host, tell the other
@@ -31,7 +32,7 @@
 
 namespace tessera {
 
-void dispatch_order(Out places, Out offsets, const Tensor& experts);
+void dispatch_order(Out places, Out offsets, Out slots, const Tensor& experts);
 
 void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weights = {});
 void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights = {},

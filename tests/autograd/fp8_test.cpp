@@ -238,7 +238,7 @@ TEST_CASE("fp8: experts multiply rounded rows, weights and gradients") {
         return rounded(values, place.format, place.scale.item<float>());
       };
       const auto empty = [](const Shape& shape) { return test::poisoned(shape, DType::bf16); };
-      const Tensor &places = routing.places, &offsets = routing.offsets,
+      const Tensor &places = routing.order.places, &offsets = routing.order.offsets,
                    weights = routing.weights.data();
       const Tensor of_down = weighs_down ? weights : Tensor();
       const Transpose forward = out_in ? Transpose::yes : Transpose::no;

@@ -23,12 +23,13 @@ const std::vector<Sizes> kSizes = {{1, 1, 1, 1},    {5, 2, 4, 7},    {37, 3, 9, 
                                    {0, 2, 3, 8},    {4, 2, 3, 0}};
 
 struct Order {
-  Tensor places, offsets;
+  Tensor places, offsets, slots;
 };
 Order order_of(const Tensor& experts, std::int64_t count) {
   const Order order{Tensor::empty(experts.shape(), DType::i32),
-                    Tensor::empty({count + 1}, DType::i32)};
-  dispatch_order(order.places, order.offsets, experts);
+                    Tensor::empty({count + 1}, DType::i32),
+                    Tensor::empty({experts.numel()}, DType::i32)};
+  dispatch_order(order.places, order.offsets, order.slots, experts);
   return order;
 }
 
@@ -36,12 +37,19 @@ Tensor random_experts(const Sizes& n) {
   return test::index_tensor({n.tokens, n.k}, n.experts, "experts");
 }
 
-/// The dispatched row of each slot, by a stable sort of the slots.
-std::vector<std::int32_t> places_of(const std::vector<std::int32_t>& experts) {
-  std::vector<std::int32_t> slots(experts.size()), places(experts.size());
+/// The slot of each dispatched row, by a stable sort.
+std::vector<std::int32_t> slots_of(const std::vector<std::int32_t>& experts) {
+  std::vector<std::int32_t> slots(experts.size());
   std::iota(slots.begin(), slots.end(), 0);
   std::stable_sort(slots.begin(), slots.end(),
                    [&](std::int32_t a, std::int32_t b) { return experts[a] < experts[b]; });
+  return slots;
+}
+
+/// The dispatched row of each slot.
+std::vector<std::int32_t> places_of(const std::vector<std::int32_t>& experts) {
+  const std::vector<std::int32_t> slots = slots_of(experts);
+  std::vector<std::int32_t> places(experts.size());
   for (std::size_t p = 0; p < slots.size(); ++p) {
     places[slots[p]] = static_cast<std::int32_t>(p);
   }
@@ -104,6 +112,7 @@ TEST_CASE("dispatch_order sorts by expert and keeps the order of tokens, under e
       const Order order = order_of(experts, n.experts);
       CHECK(order.places.to_vector<std::int32_t>() == places_of(ids));
       CHECK(order.offsets.to_vector<std::int32_t>() == offsets_of(ids, n.experts));
+      CHECK(order.slots.to_vector<std::int32_t>() == slots_of(ids));
     });
   }
 }
@@ -219,8 +228,11 @@ TEST_CASE("dispatch refuses arguments that do not fit together") {
                       Contains("overlaps"));
   REQUIRE_THROWS_WITH(weigh_backward(rows, w, rows, zeros({6, 4}), places, w),
                       Contains("dweights overlaps weights"));
-  REQUIRE_THROWS_WITH(dispatch_order(places, Tensor::zeros({0}, DType::i32), places.clone()),
+  REQUIRE_THROWS_WITH(dispatch_order(places, Tensor::zeros({0}, DType::i32), {}, places.clone()),
                       Contains("[E + 1]"));
+  const Tensor offsets = Tensor::zeros({3}, DType::i32), few = Tensor::zeros({5}, DType::i32);
+  REQUIRE_THROWS_WITH(dispatch_order(places, offsets, few, places.clone()),
+                      Contains("slots is i32 [5]"));
 }
 
 }  // namespace tessera

@@ -250,7 +250,7 @@ TEST_CASE("traffic: tokens go to k experts and back in 2(k + 1)C bytes each way"
   const Tensor experts = Tensor::from(chosen, {N, k});
   const Tensor places = Tensor::empty({N, k}, DType::i32);
   const Tensor offsets = Tensor::empty({E + 1}, DType::i32);
-  dispatch_order(places, offsets, experts);
+  dispatch_order(places, offsets, /*slots=*/{}, experts);
   const auto there = launches_of([&] { dispatch(rows, x, places); });
   require_distinct(there, 2 * N * C + 4 * N * k, 2 * N * k * C);
   const auto back = launches_of([&] { combine(x, rows, places); });

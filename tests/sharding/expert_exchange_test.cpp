@@ -154,7 +154,7 @@ Results run(const Setup& setup, const Tokens& tokens, std::shared_ptr<ExpertExch
                  .weights = setup.weighed == WeighedInput::down ? RouterWeights::normalized_softmax
                                                                 : RouterWeights::sigmoid,
                  .bias = {}});
-      const auto ends = routing.offsets.to_vector<std::int32_t>();
+      const auto ends = routing.order.offsets.to_vector<std::int32_t>();
       results.rows.clear();
       for (std::int64_t e = 0; e < E; ++e) results.rows.push_back(ends[e + 1] - ends[e]);
       results.copies.assign(static_cast<std::size_t>(setup.ranks), 0);
