@@ -62,8 +62,10 @@ struct MlpLayers {
     });
   }
   /// The gradient of `pre`, as a factor. In a gated layer it overwrites `pre`, and the gradient of `hidden` overwrites
-  /// `hidden`, which may be undefined or in 8 bits. By rank the weight's gradient needs `hidden` later.
-  Factor pre_gradient(GatheredRows& dy, const Tensor& pre, const Factor& hidden) const {
+  /// `hidden`, which may be undefined or in 8 bits. By rank the weight's gradient needs `hidden` later. `sums`, if it
+  /// is not null, becomes lines of sums of the gradient's rows, or undefined.
+  Factor pre_gradient(GatheredRows& dy, const Tensor& pre, const Factor& hidden,
+                      Tensor* sums) const {
     const Factor weight = weight_factor(proj_weight, pre.dtype(), opposite(transpose));
     const Tensor dpre = gated ? reuse(pre) : like(pre);
     const bool overwrites =
@@ -75,7 +77,7 @@ struct MlpLayers {
       const Factor dy_of = range.of(dy.rows());
       const Tensor dpre_of = range.of(dpre), pre_of = range.of(pre);
       if (!gated) {
-        linear_backward_input(dpre_of, dy_of, weight, transpose, pre_of, gelu);
+        linear_backward_input(dpre_of, dy_of, weight, transpose, pre_of, gelu, sums);
         return;
       }
       const Tensor dhidden_of = dhidden.defined()
@@ -199,8 +201,9 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
           of_proj();
           return {Tensor{}, dy};
         }
+        const GradientTotal fc_total = total_for_bias(layers.fc_bias, saved_pre);
         const auto through_proj = [&] {
-          return layers.pre_gradient(*dy_rows, saved_pre, saved_hidden);
+          return layers.pre_gradient(*dy_rows, saved_pre, saved_hidden, fc_total.get());
         };
         GatheredRows dpre_rows({}, with_weights(axis, through_proj, of_proj));
         saved_hidden = saved_pre = {};  // as soon as they have been read
@@ -209,7 +212,8 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
         const auto of_fc = [&] {
           if (!early) early.emplace(axis, std::exchange(saved_rows, {}));
           accumulate_gradients(layers.fc_weight, layers.fc_bias, early->take(),
-                               dpre_rows.take_columns(), transpose);
+                               dpre_rows.take_columns(), transpose,
+                               fc_total == nullptr ? Tensor() : *fc_total);
         };
         if (!needs_dx) {
           of_fc();

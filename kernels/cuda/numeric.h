@@ -113,6 +113,13 @@ __device__ unsigned pack(float low, float high) {
   return T(low).bits | static_cast<unsigned>(T(high).bits) << 16;
 #endif
 }
+/// The values of such a word.
+template <typename T>
+__device__ float2 unpack(unsigned word) {
+  T pair[2];
+  memcpy(static_cast<void*>(pair), &word, sizeof word);
+  return {load(pair[0]), load(pair[1])};
+}
 
 /// 16 bytes of T as floats: one load or store instruction. Addresses must be multiples of 16.
 template <typename T>

@@ -116,6 +116,35 @@ Problem<T, U> problem_of_rows(const Tensor& c, const Tensor& a, const Tensor& b,
           .accumulate = false};
 }
 
+template <typename T>
+void point(T*& to, const Tensor& tensor) {
+  to = tensor.data<std::remove_const_t<T>>();
+}
+
+/// Multiplies on Hopper with all rows in one group. complete(problem) sets the operands of the epilogue, and tells
+/// whether they suit. False, and nothing is done, if something does not.
+template <typename F>
+bool launch_dense(Out c, const Tensor& a, const Tensor& b, Transpose transpose_b, F complete) {
+  if (c.numel() == 0) return false;
+  bool launched = false;
+  gpu::visit(c.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if constexpr (sizeof(T) == 2) {
+      const Tensor matrix = b.reshape({1, b.size(0), b.size(1)});
+      Problem<T, T> problem = problem_of_rows<T>(c, a, matrix, /*offsets=*/{}, transpose_b);
+      if (!suits_tensor_cores(problem) || !groups::suits_hopper(problem) || !complete(problem)) {
+        return;
+      }
+      groups::multiply_on_hopper(problem);
+      launched = true;
+    }
+  });
+  return launched;
+}
+
+/// Fewer are for the library: there are kernels for wide tiles only.
+constexpr std::int64_t kFewestGeluColumns = 256;
+
 }  // namespace
 
 void grouped_matmul(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
@@ -148,8 +177,8 @@ bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const
     using T = decltype(type);
     if constexpr (sizeof(T) == 2) {
       Problem<T, T> problem = problem_of_rows<T>(c, a, b, offsets, transpose_b);
-      problem.gated = y.data<T>();
-      if (!suits_tensor_cores(problem) || !gpu::is_vectorizable(problem.gated, y.size(1)) ||
+      problem.activated = y.data<T>();
+      if (!suits_tensor_cores(problem) || !gpu::is_vectorizable(problem.activated, y.size(1)) ||
           !groups::suits_hopper(problem)) {
         return;
       }
@@ -175,7 +204,7 @@ bool fp8_grouped_matmul(Out y, Out c, const Factor& a, const Factor& b, const Te
   const Problem<E4m3Pair, bfloat16> problem{.a = pairs(a),
                                             .b = pairs(b),
                                             .c = c.data<bfloat16>(),
-                                            .gated = y.defined() ? y.data<bfloat16>() : nullptr,
+                                            .activated = y.defined() ? y.data<bfloat16>() : nullptr,
                                             .inverse_a = a.inverse_scale.data<float>(),
                                             .inverse_b = b.inverse_scale.data<float>(),
                                             .offsets = offsets.data<std::int32_t>(),
@@ -191,31 +220,43 @@ bool fp8_grouped_matmul(Out y, Out c, const Factor& a, const Factor& b, const Te
                                             .transpose_b = true,
                                             .accumulate = false};
   if (!suits_tensor_cores(problem) || !groups::suits_hopper(problem)) return false;
-  if (y.defined() && !gpu::is_vectorizable(problem.gated, y.size(1))) return false;
+  if (y.defined() && !gpu::is_vectorizable(problem.activated, y.size(1))) return false;
   groups::multiply_on_hopper(problem);
   return true;
 }
 
 bool matmul_swiglu_backward(Out dgate_up, const Tensor& dy, const Tensor& b, const Tensor& gate_up,
                             Transpose transpose_b) {
-  if (dgate_up.numel() == 0) return false;
-  bool launched = false;
-  gpu::visit(dgate_up.dtype(), [&](auto type) {
-    using T = decltype(type);
-    if constexpr (sizeof(T) == 2) {
-      const Tensor matrix = b.reshape({1, b.size(0), b.size(1)});
-      Problem<T, T> problem = problem_of_rows<T>(dgate_up, dy, matrix, /*offsets=*/{}, transpose_b);
-      problem.N = dgate_up.size(1) / 2;
-      problem.gate_up = gate_up.data<T>();
-      if (!suits_tensor_cores(problem) || !gpu::is_vectorizable(problem.gate_up, problem.N) ||
-          !groups::suits_hopper(problem)) {
-        return;
-      }
-      groups::multiply_on_hopper(problem);
-      launched = true;
-    }
+  return launch_dense(dgate_up, dy, b, transpose_b, [&](auto& problem) {
+    problem.N = dgate_up.size(1) / 2;
+    point(problem.gate_up, gate_up);
+    return gpu::is_vectorizable(problem.gate_up, problem.N);
   });
-  return launched;
+}
+
+bool matmul_gelu(Out y, Out pre, const Tensor& x, const Tensor& b, const Tensor& bias,
+                 Transpose transpose_b) {
+  return launch_dense(pre, x, b, transpose_b, [&](auto& problem) {
+    point(problem.activated, y);
+    point(problem.bias, bias);
+    return gpu::is_vectorizable(problem.activated, problem.N) &&
+           gpu::is_vectorizable(problem.bias, problem.N) && problem.N >= kFewestGeluColumns;
+  });
+}
+
+bool matmul_gelu_backward(Out dpre, Tensor* row_sums, const Tensor& dy, const Tensor& b,
+                          const Tensor& pre, Transpose transpose_b) {
+  return launch_dense(dpre, dy, b, transpose_b, [&](auto& problem) {
+    point(problem.pre, pre);
+    if (!gpu::is_vectorizable(problem.pre, problem.N) || problem.N < kFewestGeluColumns) {
+      return false;
+    }
+    if (row_sums == nullptr) return true;
+    const std::int64_t lines = ceil_div(problem.P, std::int64_t{groups::kRowsOfLine});
+    *row_sums = Tensor::empty({lines, problem.N}, DType::f32);
+    problem.lines = row_sums->data<float>();
+    return true;
+  });
 }
 
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,

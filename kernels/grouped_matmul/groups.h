@@ -71,14 +71,20 @@ __device__ inline TileOfExpert find_tile(const std::int32_t* offsets, int expert
   return {-1, 0};
 }
 
+/// A line of sums has so many rows of c.
+inline constexpr int kRowsOfLine = 128;
+
 /// The products of all experts: c = a op(b), or c_e (+)= a^T b for the weights.
 template <typename T, typename U>
 struct Problem {
   const T* a;
   const T* b;
   U* c;
-  U* gated = nullptr;          // [P, N / 2]: SwiGLU of c's rows, which are gate and up
+  U* activated = nullptr;  // [P, N / 2]: SwiGLU of c's rows, which are gate and up; or [P, N]: GELU
   const U* gate_up = nullptr;  // [P, 2 N], like c: c is their gradient, the product that of SwiGLU
+  const T* bias = nullptr;     // [N], with GELU
+  const U* pre = nullptr;      // [P, N]: c is its gradient, the product that of GELU
+  float* lines = nullptr;  // with pre: [P / kRowsOfLine, N], rounded up: sums of rows of c; or null
   const float* inverse_a = nullptr;  // of 8-bit a and b: the value of the number 1
   const float* inverse_b = nullptr;
   const std::int32_t* offsets;  // null: one expert has all P rows (Hopper's kernel only)

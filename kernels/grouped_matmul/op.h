@@ -66,6 +66,14 @@ bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const
 /// swiglu_backward. False, and nothing is done, if no kernel has both.
 bool matmul_swiglu_backward(Out dgate_up, const Tensor& dy, const Tensor& b, const Tensor& gate_up,
                             Transpose transpose_b);
+/// As one launch, of a dense layer: pre [P, N] = x op(b) + bias, and y = gelu(pre) in the form of tanh, of pre as it is
+/// stored. x [P, K]; bias [N]. False, and nothing is done, if no kernel has both: N is at least 256.
+bool matmul_gelu(Out y, Out pre, const Tensor& x, const Tensor& b, const Tensor& bias,
+                 Transpose transpose_b);
+/// As one launch, of a dense layer: dpre [P, N], the gradient of pre, from the gradient dy op(b) [P, N] of gelu(pre),
+/// which is not stored; dy [P, K]. *row_sums, if it is not null, becomes f32 [L, N]: lines of sums of 128 rows of dpre.
+bool matmul_gelu_backward(Out dpre, Tensor* row_sums, const Tensor& dy, const Tensor& b,
+                          const Tensor& pre, Transpose transpose_b);
 decltype(tessera::grouped_matmul_weight) grouped_matmul_weight;
 }  // namespace cuda
 

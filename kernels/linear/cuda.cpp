@@ -63,6 +63,10 @@ bool linear_forward(Out y, const Tensor& x, const Tensor& weight, Transpose tran
 
 bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
                          Transpose transpose_weight, const Tensor& bias) {
+  if (bias.defined() && matmul_options().gelu == GeluChoice::own &&
+      cuda::matmul_gelu(y, pre, x, weight, bias, transpose_weight)) {
+    return true;
+  }
   const Gemm product = forward(y, x, transpose_weight, Epilogue::bias_gelu);
   if (!bias.defined() || is_empty(product) || !suits_gelu_epilogue(product)) return false;
   return try_gemm(
@@ -78,7 +82,11 @@ bool linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
 }
 
 bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
-                           Transpose transpose_weight, const Tensor& pre) {
+                           Transpose transpose_weight, const Tensor& pre, Tensor* row_sums) {
+  if (pre.defined() && matmul_options().gelu == GeluChoice::own &&
+      cuda::matmul_gelu_backward(dx, row_sums, dy, weight, pre, opposite(transpose_weight))) {
+    return true;
+  }
   const Gemm product{.M = dx.size(0),
                      .N = dx.size(1),
                      .K = dy.size(1),

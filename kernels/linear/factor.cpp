@@ -96,10 +96,13 @@ void linear_backward_input(Out dx, const Factor& dy, const Factor& weight,
 }
 
 void linear_backward_input(Out dx, const Factor& dy, const Factor& weight,
-                           Transpose transpose_weight, const Tensor& pre, GeluForm form) {
+                           Transpose transpose_weight, const Tensor& pre, GeluForm form,
+                           Tensor* row_sums) {
   if (!are_fp8(dy, weight)) {
-    return linear_backward_input(dx, dy.values, weight.values, transpose_weight, pre, form);
+    return linear_backward_input(dx, dy.values, weight.values, transpose_weight, pre, form,
+                                 row_sums);
   }
+  if (row_sums != nullptr) *row_sums = {};
   linear_backward_input(dx, dy, weight, transpose_weight);
   gelu_backward(dx, dx, pre, form);
 }

@@ -55,9 +55,10 @@ void linear_swiglu_forward(Out y, Out gate_up, const Factor& x, const Factor& we
                            Transpose transpose_weight, const Tensor& bias, Gate activation);
 void linear_backward_input(Out dx, const Factor& dy, const Factor& weight,
                            Transpose transpose_weight);
-/// x was gelu(pre), and dx is the gradient of pre.
+/// x was gelu(pre), and dx is the gradient of pre. 8-bit products have no row_sums.
 void linear_backward_input(Out dx, const Factor& dy, const Factor& weight,
-                           Transpose transpose_weight, const Tensor& pre, GeluForm form);
+                           Transpose transpose_weight, const Tensor& pre, GeluForm form,
+                           Tensor* row_sums = nullptr);
 void swiglu_linear_backward_input(Out dgate_up, Out dx, const Factor& dy, const Factor& weight,
                                   Transpose transpose_weight, const Tensor& gate_up,
                                   Gate activation);

@@ -124,8 +124,10 @@ void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
 }
 
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
-                           Transpose transpose_weight, const Tensor& pre, GeluForm form) {
+                           Transpose transpose_weight, const Tensor& pre, GeluForm form,
+                           Tensor* row_sums) {
   constexpr std::string_view op = "linear_backward_input";
+  if (row_sums != nullptr) *row_sums = {};
   check_layer(op, {{"dy", dy}, {"dx", dx}, {"weight", weight}, transpose_weight});
   check_apart(op, {"dx", dx}, {"dy", dy});
   check_apart(op, {"dx", dx}, {"weight", weight});
@@ -139,7 +141,7 @@ void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
     }
     if constexpr (kHasCuda) {
       if (form == GeluForm::tanh &&
-          cuda::linear_backward_input(dx, dy, weight, transpose_weight, pre)) {
+          cuda::linear_backward_input(dx, dy, weight, transpose_weight, pre, row_sums)) {
         return;
       }
     }

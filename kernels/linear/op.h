@@ -21,7 +21,7 @@
 // the input of gelu, rounded. In f32 gelu is a separate operation: the epilogue's tanh is a hardware
 // approximation. So is gelu's exact form: the library has no epilogue for it. swiglu, or its gradient, is the
 // epilogue of our own product on Hopper (grouped_matmul/op.h) if there is no bias, the activation is silu and
-// the rank has chosen it (matmul/options.h). dbias is bias_backward's: the library's epilogue would read dy
+// the rank has chosen it (matmul/options.h). So is gelu, of pre as it is rounded, if the rank has chosen that. dbias is bias_backward's: the library's epilogue would read dy
 // again, too.
 #pragma once
 
@@ -42,10 +42,11 @@ void linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& we
                            Transpose transpose_weight, const Tensor& bias,
                            Gate activation = Gate::silu);
 
-/// If x was gelu(pre), dx is the gradient of pre. Otherwise `pre` is undefined.
+/// If x was gelu(pre), dx is the gradient of pre. Otherwise `pre` is undefined. *row_sums, if it is not null, becomes
+/// f32 [L, I]: lines of sums of neighbouring rows of dx. It becomes undefined if the product does not have them.
 void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
                            Transpose transpose_weight, const Tensor& pre = {},
-                           GeluForm form = GeluForm::tanh);
+                           GeluForm form = GeluForm::tanh, Tensor* row_sums = nullptr);
 /// x [N, I] was swiglu(gate_up), and gate_up is [N, 2 I]. dgate_up may be gate_up itself. dx is a place for
 /// the gradient of x on the way to dgate_up. Its contents are undefined afterwards: an epilogue needs no
 /// place.
@@ -60,7 +61,8 @@ namespace cpu {
 decltype(tessera::linear_forward) linear_forward;
 decltype(tessera::linear_gelu_forward) linear_gelu_forward;
 decltype(tessera::linear_swiglu_forward) linear_swiglu_forward;
-decltype(tessera::linear_backward_input) linear_backward_input;
+void linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
+                           Transpose transpose_weight, const Tensor& pre, GeluForm form);
 decltype(tessera::swiglu_linear_backward_input) swiglu_linear_backward_input;
 decltype(tessera::linear_backward_weight) linear_backward_weight;
 }  // namespace cpu
@@ -74,7 +76,7 @@ bool linear_gelu_forward(Out y, Out pre, const Tensor& x, const Tensor& weight,
 bool linear_swiglu_forward(Out y, Out gate_up, const Tensor& x, const Tensor& weight,
                            Transpose transpose_weight, const Tensor& bias);
 bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
-                           Transpose transpose_weight, const Tensor& pre);
+                           Transpose transpose_weight, const Tensor& pre, Tensor* row_sums);
 /// dx is not stored.
 bool swiglu_linear_backward_input(Out dgate_up, const Tensor& dy, const Tensor& weight,
                                   Transpose transpose_weight, const Tensor& gate_up);

@@ -35,6 +35,13 @@ inline constexpr EnumNames<SwigluChoice> kEnumNames<SwigluChoice> = {
 /// of the time (docs/gpu_results.md).
 inline constexpr std::int64_t kSeparateSwigluDepth = 4096;
 
+/// GELU in the form of tanh, between the layers of a feed-forward network on a GPU of architecture 9.0, in 16 bits.
+/// `library`: in the epilogue of cuBLASLt's products. `own`: of ours, which also add up the rows of the gradient for
+/// the bias.
+enum class GeluChoice { library, own };
+template <>
+inline constexpr EnumNames<GeluChoice> kEnumNames<GeluChoice> = {"gelu", {"library", "own"}};
+
 struct MatmulOptions {
   MatmulLibrary library = MatmulLibrary::tessera;
   /// On the CPU: the instructions of all kernels, and with bf16 factors the bits of products. This
@@ -42,6 +49,7 @@ struct MatmulOptions {
   cpu::Isa isa = cpu::best_isa();
   AlgorithmChoice choice = AlgorithmChoice::suggested;
   SwigluChoice swiglu = SwigluChoice::automatic;
+  GeluChoice gelu = GeluChoice::library;
   /// On a GPU: may f32 factors be rounded to the 11 significant bits of tf32, which is several times faster?
   bool tf32 = false;
 };

@@ -12,6 +12,8 @@
 #include "autograd/fp8.h"
 #include "autograd/operations.h"
 #include "kernels/bias/op.h"
+#include "kernels/linear/op.h"
+#include "kernels/matmul/options.h"
 #include "kernels/rope/op.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/precision.h"
@@ -220,6 +222,35 @@ TEST_CASE("gradient totals: a layer norm leaves the sum of its gradient's rows")
   bias_backward(expected, gradient, Accumulate::no);
   REQUIRE(left.defined());
   CHECK(test::same_bits(left, expected));
+}
+
+TEST_CASE(
+    "gradient totals: the product that makes GELU's gradient leaves lines for the bias before") {
+  const test::Rank rank;
+  matmul_options().gelu = GeluChoice::own;
+  constexpr std::int64_t kHidden = 256;
+  constexpr DType kType = DType::bf16;
+  OwnedParameter fc("fc", {kWidth, kHidden}, 0.5, kType), fc_bias("fc_bias", {kHidden}, 0.5, kType);
+  OwnedParameter proj("proj", {kHidden, kWidth}, 0.5, kType);
+  fc_bias.gradient = test::poisoned({kHidden}, DType::f32);
+  fc_bias.parameter.open_gradient(fc_bias.gradient);
+  const Tensor x = normal_tensor({kRows, kWidth}, kType, "x"),
+               dy = normal_tensor({kRows, kWidth}, kType, "dy");
+  backward(gelu_mlp(Variable(x), fc.parameter, fc_bias.parameter, proj.parameter, Parameter(),
+                    WeightLayout::in_out),
+           dy);
+
+  const Tensor pre = test::poisoned({kRows, kHidden}, kType), y = pre.clone(), dpre = pre.clone();
+  linear_gelu_forward(y, pre, x, fc.data, Transpose::no, fc_bias.data);
+  Tensor lines;
+  linear_backward_input(dpre, dy, proj.data, Transpose::no, pre, GeluForm::tanh, &lines);
+  const Tensor of_rows = test::poisoned({kHidden}, DType::f32), of_lines = of_rows.clone();
+  bias_backward(of_rows, dpre, Accumulate::no);
+  if (lines.defined()) {
+    bias_backward(of_lines, lines, Accumulate::no);
+    CHECK_FALSE(test::same_bits(of_lines, of_rows));
+  }
+  CHECK(test::same_bits(fc_bias.gradient, lines.defined() ? of_lines : of_rows));
 }
 
 TEST_CASE("gradient totals: a bias takes a total that was left, unless the gradient has changed") {

@@ -19,6 +19,7 @@
 #include "kernels/grouped_matmul/factor.h"
 #include "kernels/layer_norm/op.h"
 #include "kernels/linear/op.h"
+#include "kernels/matmul/options.h"
 #include "kernels/qk_norm/op.h"
 #include "kernels/rms_norm/op.h"
 #include "kernels/rope/op.h"
@@ -399,6 +400,21 @@ TEST_CASE("traffic: SwiGLU's gradient as an epilogue reads gate and up once") {
   require_traffic_of_products(product, kCopied, 4 * P * F);
   REQUIRE(product.work.reads.bytes == kCopied + 4 * P * F);
   REQUIRE(32 * product.work.reads.sectors == kCopied + 4 * P * F);
+}
+
+// GELU's input is read for its gradient, and a line of sums is written for 128 rows.
+TEST_CASE("traffic: GELU's gradient as an epilogue writes lines of sums") {
+  const test::Rank rank;
+  matmul_options().gelu = GeluChoice::own;
+  constexpr std::uint64_t P = 256, F = 512, K = 128;
+  const Tensor dy = bf16({P, K}), w = bf16({K, F}), pre = bf16({P, F}), dpre = bf16({P, F});
+  Tensor sums;
+  const auto product = launches_of(
+      [&] { linear_backward_input(dpre, dy, w, Transpose::yes, pre, GeluForm::tanh, &sums); });
+  constexpr std::uint64_t kTiles = P / 128 * F / 256, kSteps = K / 64;
+  constexpr std::uint64_t kCopied = kTiles * kSteps * 32 * 1024;
+  require_traffic_of_products(product, kCopied, 2 * P * F + 4 * P / 128 * F);
+  REQUIRE(product.work.reads.bytes == kCopied + 2 * P * F);
 }
 
 // 32 wide tiles for each of two experts. The rows of the copies end where an expert's do.

@@ -1408,7 +1408,7 @@ FAULTS = {
             "      ring.release(tile);\n",
             "      wait(work, depth);\n"),
         "grouped, Hopper: a tile's sum begins with the last tile's": (
-            "start_products(sum, rows.group, depth > 0);",
+            "start_products(sum, rows.group, kBegun || depth > 0);",
             "start_products(sum, rows.group, true);"),
         "grouped, Hopper: a consumer hands over a gradient that is left alone": (
             "    if (is_left_alone(problem, work)) return;\n",
@@ -1444,7 +1444,7 @@ FAULTS = {
             "transpose_b == Transpose::yes && K % 2 == 0",
             "(transpose_b == Transpose::yes || true) && K % 2 == 0"),
         "8-bit experts: swiglu's rows are not aligned": (
-            "  if (y.defined() && !gpu::is_vectorizable(problem.gated, y.size(1))) return false;\n",
+            "  if (y.defined() && !gpu::is_vectorizable(problem.activated, y.size(1))) return false;\n",
             ""),
     },
     ("kernels/grouped_matmul/factor.cpp", "kernels_emulated_grouped_matmul"): {
@@ -1466,10 +1466,9 @@ FAULTS = {
             "staging.wait(group, places[group]++);",
             "staging.wait(group, places[0]++);"),
         "grouped, Hopper: a tile of results is released before it is read": (
-            "        store(work, group, piece * Staging::kPieceColumns);\n"
-            "        staging.release(group);\n",
+            "        store(work, group, piece * Staging::kPieceColumns, sums);\n",
             "        staging.release(group);\n"
-            "        store(work, group, piece * Staging::kPieceColumns);\n"),
+            "        store(work, group, piece * Staging::kPieceColumns, sums);\n"),
         "swiglu of gate and gate": (
             "staging.chunk(group, row, kChunks + chunk);",
             "staging.chunk(group, row, chunk);"),
@@ -1485,6 +1484,65 @@ FAULTS = {
         "SwiGLU's gradient: a row has the columns of its product": (
             "return kResultsOf<kResult> * problem.N;",
             "return problem.N;"),
+    },
+    ("kernels/grouped_matmul/hopper/epilogue.h", "kernels_emulated_gelu_epilogue"): {
+        "GELU's gradient: a line is written before all lanes have read the room": (
+            "    gpu::named_sync(kEpilogueBarrier, gpu::kEpilogueThreads);\n"
+            "#pragma unroll\n"
+            "    for (int i = 0; i < kFours; ++i) {\n",
+            "#pragma unroll\n"
+            "    for (int i = 0; i < kFours; ++i) {\n"),
+        "GELU's gradient: sums of lanes are added before all are there": (
+            "    gpu::named_sync(kEpilogueBarrier, gpu::kEpilogueThreads);\n"
+            "    const int column = 4 * thread;",
+            "    const int column = 4 * thread;"),
+        "GELU's gradient: the last lane's sums are left out": (
+            "for (int i = 1; i < kStep; ++i) {",
+            "for (int i = 1; i < kStep - 1; ++i) {"),
+        "GELU's gradient: the sums of another chunk are added": (
+            "thread % kFours * kPitch + thread / kFours;",
+            "thread / kFours;"),
+        "GELU's gradient: all sums go to the first line": (
+            "const std::int64_t line = (problem.P - work.rows) / kRowsOfLine;",
+            "const std::int64_t line = 0;"),
+        "GELU's gradient: the sums are of numbers that are not rounded": (
+            "sums[j] += rounded.values[j];",
+            "sums[j] += d.values[j];"),
+        "GELU's gradient: only whole tiles have a line": (
+            "Staging::kRows * (group + 1) >= min(kTileRows, work.rows);",
+            "group == 1;"),
+        "GELU's gradient: the value in place of the derivative": (
+            "gpu::TanhGelu::both(x.values[j]).derivative;",
+            "gpu::TanhGelu::both(x.values[j]).value;"),
+        "GELU: pre is stored in place of y": (
+            "    x.store(to_activated);",
+            "    *reinterpret_cast<uint4*>(to_activated) = raw;"),
+    },
+    ("kernels/grouped_matmul/hopper/consumer.h", "kernels_emulated_gelu_epilogue"): {
+        "GELU: all lanes begin with the first two of a fragment's biases": (
+            "const int first = static_cast<int>(threadIdx.x % 4) * 2;",
+            "const int first = 0;"),
+        "GELU: every tile begins with the first columns' bias": (
+            "problem.bias + (problem.N - work.columns) + first;",
+            "problem.bias + first;"),
+        "GELU: the first product overwrites the bias": (
+            "start_products(sum, rows.group, kBegun || depth > 0);",
+            "start_products(sum, rows.group, depth > 0);"),
+    },
+    ("kernels/grouped_matmul/cuda.cu", "kernels_emulated_gelu_epilogue"): {
+        "GELU's gradient takes the epilogue in narrow layers": (
+            "if (!gpu::is_vectorizable(problem.pre, problem.N) || problem.N < kFewestGeluColumns) {",
+            "if (!gpu::is_vectorizable(problem.pre, problem.N)) {"),
+    },
+    ("kernels/linear/cuda.cpp", "kernels_emulated_gelu_epilogue"): {
+        "GELU's gradient takes the epilogue that the rank has not chosen": (
+            "  if (pre.defined() && matmul_options().gelu == GeluChoice::own &&\n",
+            "  if (pre.defined() &&\n"),
+    },
+    ("kernels/linear/op.cpp", "kernels_emulated_gelu_epilogue"): {
+        "GELU's gradient: the caller keeps the sums of another product": (
+            "  if (row_sums != nullptr) *row_sums = {};\n",
+            ""),
     },
     ("kernels/linear/cuda.cpp", "kernels_emulated_grouped_matmul"): {
         "SwiGLU's gradient takes the epilogue at any depth": (
@@ -1560,7 +1618,7 @@ FAULTS = {
     },
     ("kernels/grouped_matmul/cuda.cu", "kernels_grouped_matmul"): {
         "swiglu's rows are aligned though the result's are not": (
-            "!suits_tensor_cores(problem) || !gpu::is_vectorizable(problem.gated, y.size(1)) ||",
+            "!suits_tensor_cores(problem) || !gpu::is_vectorizable(problem.activated, y.size(1)) ||",
             "!suits_tensor_cores(problem) ||"),
         "no barrier after the tiles have been read": (
             "    __syncthreads();  // all threads have read the tiles\n",

@@ -80,6 +80,9 @@ TEST_CASE("on_gpu.sh: names failed parts, skips parts with missing tools, runs t
   CHECK_THAT(read_text_file(folder / "out/step_choices.log"),
              Contains("step_llama3.2-1b_separate.json kernels.swiglu=separate") &&
                  !Contains("step_gpt2_separate.json"));
+  CHECK_THAT(read_text_file(folder / "out/step_choices.log"),
+             Contains("step_gpt2_own_gelu.json kernels.gelu=own") &&
+                 !Contains("step_llama3.2-1b_own_gelu.json"));
   CHECK(read_text_file(folder / "out/kernels.json") == "[]\n");
 }
 

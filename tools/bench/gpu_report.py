@@ -98,6 +98,8 @@ def program_of(config):
         name += ", measured algorithms"
     if config.get("kernels.swiglu") == "separate":
         name += ", separate SwiGLU"
+    if config.get("kernels.gelu") == "own":
+        name += ", own GELU"
     return name
 
 

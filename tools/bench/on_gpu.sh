@@ -71,7 +71,9 @@ step_choices() {
   local status=0
   steps_with graph runtime.graph=true || status=1
   steps_with measured kernels.cublaslt=measured || status=1
-  local steps=("llama3.2-1b 4") # the one with SwiGLU
+  local steps=("gpt2 16") # the one with GELU
+  steps_with own_gelu kernels.gelu=own || status=1
+  steps=("llama3.2-1b 4") # the one with SwiGLU
   steps_with separate kernels.swiglu=separate || status=1
   return "$status"
 }

@@ -282,6 +282,7 @@ struct KernelsConfig {
   MatmulLibrary matmul = MatmulLibrary::tessera;
   AlgorithmChoice cublaslt = AlgorithmChoice::suggested;
   SwigluChoice swiglu = SwigluChoice::automatic;
+  GeluChoice gelu = GeluChoice::library;
   /// 0: the device's default.
   std::int64_t head_chunk = 0;
 };

@@ -20,6 +20,7 @@ void choose_kernels(const Config& config, cpu::Isa best) {
   matmul_options().isa = isa;
   matmul_options().choice = config.kernels.cublaslt;
   matmul_options().swiglu = config.kernels.swiglu;
+  matmul_options().gelu = config.kernels.gelu;
   head_options().chunk = config.kernels.head_chunk;
 }
 

@@ -96,6 +96,11 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
                  "this project's products apply SwiGLU, and its gradient, before they store. "
                  "`separate`: cuBLASLt's products, then SwiGLU kernels. `auto`: `separate` from "
                  "4,096 channels on. Experts always use `epilogue` forward."),
+      choice_key(
+          "kernels.gelu", kernels.gelu,
+          "GELU of a feed-forward layer on a GPU of architecture 9.0, in 16 bits. `library`: "
+          "in the epilogues of cuBLASLt's products. `own`: in this project's products, which "
+          "also sum the bias's gradient; no GPU has compared them yet."),
       whole_number_key(
           "kernels.head_chunk", kernels.head_chunk, 0, std::int64_t{1} << 20,
           "Tokens whose logits the head and its loss compute at a time; 0 = 1,024 on a CPU and "

@@ -18,14 +18,6 @@ namespace tessera::cuda::attention {
 template <int kHeadSize, bool kCut>
 inline constexpr bool kSumsRows = !kCut && kHeadSize <= kMostSummedChannels;
 
-/// Two elements of T that lie in one word, as floats.
-template <typename T>
-__device__ float2 unpack(unsigned word) {
-  T pair[2];
-  memcpy(static_cast<void*>(pair), &word, sizeof word);
-  return {gpu::load(pair[0]), gpu::load(pair[1])};
-}
-
 /// Adds up the rows that the warp has just stored from its rows of `tile`, from row `first` on. Rows behind the
 /// last token are zeros. Warps with rows of one line write its sums together to `line`, which is null if it
 /// has no token. `sync` is a barrier of at least these warps. All of them call this, and may store again
@@ -45,7 +37,7 @@ __device__ void sum_rows(float* line, const SharedTile<T, kRows, kHeadSize>& til
       const int chunk = 8 * i + lane / 4;
       if (chunk * 8 >= channels) continue;
       const T* const at = tile.data + place_of<kHeadSize>(first + row, chunk) + lane % 4 * 2;
-      const float2 pair = unpack<T>(*reinterpret_cast<const unsigned*>(at));
+      const float2 pair = gpu::unpack<T>(*reinterpret_cast<const unsigned*>(at));
       sums[i].x += pair.x;
       sums[i].y += pair.y;
     }

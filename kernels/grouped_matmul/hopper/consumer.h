@@ -7,7 +7,8 @@
 
 namespace tessera::cuda::groups {
 
-template <Direction kDirection, int kColumns, typename Problem, typename Ring, typename Staging>
+template <Direction kDirection, int kColumns, Result kResult, typename Problem, typename Ring,
+          typename Staging>
 struct Consumer {
   static constexpr bool kOfWeights = kDirection == Direction::weights;
   const Problem& problem;
@@ -39,11 +40,29 @@ struct Consumer {
     return tiles;
   }
 
+  /// c's bias, for both of the lane's rows of each fragment.
+  template <typename Work>
+  __device__ void begin_with_bias(Sums& sum, const Work& work) const {
+    const int first = static_cast<int>(threadIdx.x % 4) * 2;
+    using T = std::remove_cvref_t<decltype(*problem.bias)>;
+    const T* const bias = problem.bias + (problem.N - work.columns) + first;
+#pragma unroll
+    for (int i = 0; i < kColumns / 8; ++i) {
+      const bool inside = 8 * i < work.columns;
+      const float2 two =
+          inside ? gpu::unpack<T>(*reinterpret_cast<const unsigned*>(bias + 8 * i)) : float2{};
+      sum[i][0] = sum[i][2] = two.x;
+      sum[i][1] = sum[i][3] = two.y;
+    }
+  }
+
   /// One group of products is in flight while the next one's tiles are waited for.
   template <typename Work>
   __device__ void add_up(Sums& sum, const Work& work) {
+    constexpr bool kBegun = kResult == Result::gelu;
+    if constexpr (kBegun) begin_with_bias(sum, work);
     for (int depth = 0; depth < work.depth; depth += kStepDepth, ++tile) {
-      wait(work, depth).start_products(sum, rows.group, depth > 0);
+      wait(work, depth).start_products(sum, rows.group, kBegun || depth > 0);
       if (depth == 0) continue;
       gpu::wait_products<1>();
       ring.release(tile - 1);

@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
       queue.consume(memory.numbers,
                     [&](unsigned number, unsigned) { role.visit(list.find(number)); });
     };
-    using Consumer = groups::Consumer<kDirection, kColumns, Problem<T, U>, typename Memory::Ring,
-                                      typename Memory::Staging>;
+    using Consumer = groups::Consumer<kDirection, kColumns, kResult, Problem<T, U>,
+                                      typename Memory::Ring, typename Memory::Staging>;
     using Epilogue = groups::Epilogue<kResult, Problem<T, U>, typename Memory::Staging>;
     gpu::run_warp_roles([&] { produce(list, queue, memory.numbers, maps, memory.ring); },
                         [&] {
@@ -167,6 +167,12 @@ void launch_rows(const Problem<T, T>& p) {
   p.transpose_b ? launch<Direction::rows_transposed, kResult>(p)
                 : launch<Direction::rows, kResult>(p);
 }
+/// In wide tiles only.
+template <Result kResult, typename T>
+void launch_gelu(const Problem<T, T>& p) {
+  p.transpose_b ? launch<Direction::rows_transposed, 256, kResult>(p)
+                : launch<Direction::rows, 256, kResult>(p);
+}
 
 }  // namespace
 
@@ -182,16 +188,18 @@ bool suits_hopper(const Problem<T, U>& p) {
 template <>
 void multiply_on_hopper(const Problem<E4m3Pair, bfloat16>& p) {
   constexpr Direction kRows = Direction::rows_transposed;
-  p.gated != nullptr ? launch<kRows, 128, Result::gated>(p)
-                     : launch<kRows, 128, Result::product>(p);
+  p.activated != nullptr ? launch<kRows, 128, Result::gated>(p)
+                         : launch<kRows, 128, Result::product>(p);
 }
 
 template <typename T, typename U>
 void multiply_on_hopper(const Problem<T, U>& p) {
   if (p.of_weights) return launch<Direction::weights, Result::product>(p);
   if constexpr (std::is_same_v<T, U>) {
+    if (p.pre != nullptr) return launch_gelu<Result::gelu_gradient>(p);
+    if (p.bias != nullptr) return launch_gelu<Result::gelu>(p);
     if (p.gate_up != nullptr) return launch_rows<Result::gated_gradient>(p);
-    p.gated != nullptr ? launch_rows<Result::gated>(p) : launch_rows<Result::product>(p);
+    p.activated != nullptr ? launch_rows<Result::gated>(p) : launch_rows<Result::product>(p);
   }
 }
 

@@ -68,6 +68,9 @@ struct Staging {
   __device__ void release(int group) const {
     gpu::arrive(empty[group]);
   }
+  __device__ void* room(int group) const {
+    return rooms + group * kRoomBytes;
+  }
   __device__ const void* chunk(int group, int row, int chunk) const {
     return rooms + group * kRoomBytes + row * kRowBytes + (chunk ^ swizzle(row)) * kChunk;
   }

@@ -19,6 +19,7 @@ namespace tessera::cuda::groups {
 
 /// Rows of a tile of c, and a step's elements along the depth: 64 depths, or 128 as pairs of 8-bit numbers.
 inline constexpr int kTileRows = 128, kStepDepth = 64;
+static_assert(kTileRows == kRowsOfLine);
 
 /// The operands of a product, in the three directions of a linear layer.
 enum class Direction {
@@ -28,8 +29,13 @@ enum class Direction {
 };
 
 /// The kernel stores c, or c and silu(gate) * up; the columns of c are gate and up then. With gated_gradient
-/// the product is the gradient of silu(gate) * up, and c has those of gate and up.
-enum class Result { product, gated, gated_gradient };
+/// the product is the gradient of silu(gate) * up, and c has those of gate and up. With gelu c has a bias, and
+/// gelu(c) is stored as well. With gelu_gradient the product is the gradient of gelu(pre), and c that of pre.
+enum class Result { product, gated, gated_gradient, gelu, gelu_gradient };
+
+/// The kernel stores an activation of c as well.
+template <Result kResult>
+inline constexpr bool kActivates = kResult == Result::gated || kResult == Result::gelu;
 
 /// Columns of c come in so many sections of equal width. A tile has the same columns of each.
 template <Result kResult>
@@ -42,7 +48,7 @@ inline constexpr int kResultsOf = kResult == Result::gated_gradient ? 2 : 1;
 template <typename U>
 struct Work {
   U* c;               // its first element
-  U* gated;           // the same of SwiGLU's result
+  U* activated;       // the same of SwiGLU's or GELU's result
   int rows, columns;  // of the expert's c, or of a section, from there on; the tile may have less,
                       // and none if rows is 0 or less
   int section;        // columns of c from one section to the next
@@ -121,7 +127,7 @@ struct WorkList {
     const int column = static_cast<int>(tile) * (kColumns / kSectionsOf<kResult>);
     const auto section = static_cast<int>(p.N) / kSectionsOf<kResult>;
     return {p.c + row * (kResultsOf<kResult> * p.N) + column,
-            kResult == Result::gated ? p.gated + row * std::int64_t{section} + column : nullptr,
+            kActivates<kResult> ? p.activated + row * std::int64_t{section} + column : nullptr,
             end - row,
             section - column,
             section,

@@ -5,6 +5,7 @@
 
 #include "kernels/linear/op.h"
 #include "kernels/matmul/op.h"
+#include "kernels/matmul/options.h"
 #include "kernels/nf4/op.h"
 #include "kernels/swiglu/op.h"
 #include "tools/bench/cases/cases.h"
@@ -129,9 +130,13 @@ void add_linear_cases(CaseList& list) {
       });
   add("linear_bias", operands, forward, dtype,
       [](const Operands& t) { linear_forward(t.y, t.x, t.weight, Transpose::yes, t.bias); });
-  add("linear_bias_gelu", operands + wide, forward, dtype, [](const Operands& t) {
-    linear_gelu_forward(t.y, t.pre, t.x, t.weight, Transpose::yes, t.bias);
-  });
+  for (const GeluChoice choice : {GeluChoice::library, GeluChoice::own}) {
+    add(choice == GeluChoice::library ? "linear_bias_gelu" : "linear_bias_gelu_own",
+        operands + wide, forward, dtype, [choice](const Operands& t) {
+          matmul_options().gelu = choice;
+          linear_gelu_forward(t.y, t.pre, t.x, t.weight, Transpose::yes, t.bias);
+        });
+  }
   add_gated_layer(list);
   add_unpacking(list);
   add("linear_dweight_dbias", operands, weight, dtype, [](const Operands& t) {
@@ -140,12 +145,19 @@ void add_linear_cases(CaseList& list) {
   });
   // The second layer's backward pass: through its product and the gelu before it.
   const MatmulShape second = {.m = N, .n = F, .k = C};
-  list.compute_bound("linear_dx_gelu", shape, operands + wide, 1.0, {second}, [=] {
-    return [dy = noise({N, C}, dtype), weight = noise({C, F}, dtype), pre = noise({N, F}, dtype),
-            dpre = Tensor::empty({N, F}, dtype)] {
-      linear_backward_input(dpre, dy, weight, Transpose::yes, pre);
-    };
-  });
+  for (const GeluChoice choice : {GeluChoice::library, GeluChoice::own}) {
+    const bool own = choice == GeluChoice::own;
+    list.compute_bound(
+        own ? "linear_dx_gelu_own" : "linear_dx_gelu", shape, operands + wide, 1.0, {second}, [=] {
+          return [choice, own, dy = noise({N, C}, dtype), weight = noise({C, F}, dtype),
+                  pre = noise({N, F}, dtype), dpre = Tensor::empty({N, F}, dtype)] {
+            matmul_options().gelu = choice;
+            Tensor sums;
+            linear_backward_input(dpre, dy, weight, Transpose::yes, pre, GeluForm::tanh,
+                                  own ? &sums : nullptr);
+          };
+        });
+  }
   add_gradient_of_gated_layer(list);
 }
 
