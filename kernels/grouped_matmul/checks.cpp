@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 /// Checks the rows of an operand and the offsets of their groups.
-void check_groups(std::string_view op, std::string_view name, const GatheredRows& rows,
+void check_groups(std::string_view op, std::string_view name, const RoutedRows& rows,
                   const Tensor& offsets, std::int64_t groups) {
   const Tensor& values = rows.values.values;
   check_rank(op, {name, values}, 2);
@@ -33,7 +33,7 @@ void check_groups(std::string_view op, std::string_view name, const GatheredRows
 
 }  // namespace
 
-void check_product_of_rows(std::string_view op, Out c, const GatheredRows& a, const Tensor& b,
+void check_product_of_rows(std::string_view op, Out c, const RoutedRows& a, const Tensor& b,
                            const Tensor& offsets, Transpose transpose_b) {
   const Tensor& rows = a.values.values;
   check_on_one_device(op, {{"c", c}, {"a", rows}, {"b", b}, {"offsets", offsets}});
@@ -52,7 +52,7 @@ void check_product_of_rows(std::string_view op, Out c, const GatheredRows& a, co
   check_apart(op, {"c", c}, {"b", b});
 }
 
-void check_gated_product(std::string_view op, Out y, Out c, const GatheredRows& a, const Tensor& b,
+void check_gated_product(std::string_view op, Out y, Out c, const RoutedRows& a, const Tensor& b,
                          const Tensor& offsets, Transpose transpose_b) {
   check_same_floating(op, {{"c", c}, {"a", a.values.values}});
   check_product_of_rows(op, c, a, b, offsets, transpose_b);
@@ -61,8 +61,8 @@ void check_gated_product(std::string_view op, Out y, Out c, const GatheredRows& 
   check_apart(op, {"y", y}, {"b", b});
 }
 
-void check_product_of_weights(std::string_view op, Out c, const GatheredRows& a,
-                              const GatheredRows& b, const Tensor& offsets) {
+void check_product_of_weights(std::string_view op, Out c, const RoutedRows& a, const RoutedRows& b,
+                              const Tensor& offsets) {
   const Tensor &left = a.values.values, &right = b.values.values;
   check_on_one_device(op, {{"c", c}, {"a", left}, {"b", right}, {"offsets", offsets}});
   check_same_floating(op, {{"a", left}, {"b", right}});

@@ -7,13 +7,13 @@
 namespace tessera {
 
 /// Checks the arguments of a product of rows.
-void check_product_of_rows(std::string_view op, Out c, const GatheredRows& a, const Tensor& b,
+void check_product_of_rows(std::string_view op, Out c, const RoutedRows& a, const Tensor& b,
                            const Tensor& offsets, Transpose transpose_b);
 /// The same, and c is gate and up of y.
-void check_gated_product(std::string_view op, Out y, Out c, const GatheredRows& a, const Tensor& b,
+void check_gated_product(std::string_view op, Out y, Out c, const RoutedRows& a, const Tensor& b,
                          const Tensor& offsets, Transpose transpose_b);
 /// Checks the arguments of a weight's gradient.
-void check_product_of_weights(std::string_view op, Out c, const GatheredRows& a,
-                              const GatheredRows& b, const Tensor& offsets);
+void check_product_of_weights(std::string_view op, Out c, const RoutedRows& a, const RoutedRows& b,
+                              const Tensor& offsets);
 
 }  // namespace tessera

@@ -118,7 +118,7 @@ Problem<T, U> problem_of_weights(const Tensor& c, const Tensor& a, const Tensor&
 
 /// The operand's rows are those of tokens.
 template <typename T, typename U>
-void gather(Problem<T, U>& problem, Gathered operand, const GatheredRows& rows) {
+void gather(Problem<T, U>& problem, Gathered operand, const RoutedRows& rows) {
   problem.gathered = operand;
   problem.slots = rows.slots.data<std::int32_t>();
   problem.per_token = static_cast<int>(rows.places.size(1));
@@ -194,7 +194,7 @@ bool gathers_rows(const Tensor& tokens) {
   return gathers;
 }
 
-bool gathered_grouped_matmul(Out y, Out c, const GatheredRows& a, const Tensor& b,
+bool gathered_grouped_matmul(Out y, Out c, const RoutedRows& a, const Tensor& b,
                              const Tensor& offsets, Transpose transpose_b) {
   if (c.numel() == 0 || b.size(0) == 0) return false;
   bool launched = false;
@@ -277,7 +277,7 @@ void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor
   });
 }
 
-bool gathered_grouped_matmul_weight(Out c, const GatheredRows& a, const GatheredRows& b,
+bool gathered_grouped_matmul_weight(Out c, const RoutedRows& a, const RoutedRows& b,
                                     const Tensor& offsets, Accumulate accumulate) {
   if (c.numel() == 0 || a.of_tokens() == b.of_tokens()) return false;
   const Tensor &left = a.values.values, &right = b.values.values;

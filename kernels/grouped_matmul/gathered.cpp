@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 /// The product as one launch that gathers. False, and nothing is done, if no kernel does.
-bool multiply_tokens(Out y, Out c, const GatheredRows& a, const Tensor& b, const Tensor& offsets,
+bool multiply_tokens(Out y, Out c, const RoutedRows& a, const Tensor& b, const Tensor& offsets,
                      Transpose transpose_b) {
   bool done = false;
   if constexpr (kHasCuda) {
@@ -20,8 +20,8 @@ bool multiply_tokens(Out y, Out c, const GatheredRows& a, const Tensor& b, const
   }
   return done;
 }
-bool multiply_tokens_weight(Out c, const GatheredRows& a, const GatheredRows& b,
-                            const Tensor& offsets, Accumulate accumulate) {
+bool multiply_tokens_weight(Out c, const RoutedRows& a, const RoutedRows& b, const Tensor& offsets,
+                            Accumulate accumulate) {
   bool done = false;
   if constexpr (kHasCuda) {
     const Tensor& slots = a.of_tokens() ? a.slots : b.slots;
@@ -43,7 +43,7 @@ bool gathers_rows(const Tensor& tokens) {
   return false;
 }
 
-Factor dispatched(const GatheredRows& rows) {
+Factor dispatched(const RoutedRows& rows) {
   if (!rows.of_tokens()) return rows.values;
   const CategoryScope scope(Category::workspace);
   const Tensor& tokens = rows.values.values;
@@ -52,11 +52,11 @@ Factor dispatched(const GatheredRows& rows) {
   return by_expert;
 }
 
-GatheredRows expanded_rows(const GatheredRows& rows) {
-  return rows.of_tokens() ? rows : GatheredRows(expanded(rows.values));
+RoutedRows expanded_rows(const RoutedRows& rows) {
+  return rows.of_tokens() ? rows : RoutedRows(expanded(rows.values));
 }
 
-void grouped_matmul(Out c, const GatheredRows& a, const Factor& b, const Tensor& offsets,
+void grouped_matmul(Out c, const RoutedRows& a, const Factor& b, const Tensor& offsets,
                     Transpose transpose_b) {
   if (a.of_tokens()) {
     constexpr std::string_view op = "grouped_matmul";
@@ -67,7 +67,7 @@ void grouped_matmul(Out c, const GatheredRows& a, const Factor& b, const Tensor&
   grouped_matmul(c, dispatched(a), b, offsets, transpose_b);
 }
 
-void grouped_matmul_swiglu(Out y, Out c, const GatheredRows& a, const Factor& b,
+void grouped_matmul_swiglu(Out y, Out c, const RoutedRows& a, const Factor& b,
                            const Tensor& offsets, Transpose transpose_b) {
   if (a.of_tokens()) {
     check_gated_product("grouped_matmul_swiglu", y, c, a, b.values, offsets, transpose_b);
@@ -76,8 +76,8 @@ void grouped_matmul_swiglu(Out y, Out c, const GatheredRows& a, const Factor& b,
   grouped_matmul_swiglu(y, c, dispatched(a), b, offsets, transpose_b);
 }
 
-void grouped_matmul_weight(Out c, const GatheredRows& a, const GatheredRows& b,
-                           const Tensor& offsets, Accumulate accumulate) {
+void grouped_matmul_weight(Out c, const RoutedRows& a, const RoutedRows& b, const Tensor& offsets,
+                           Accumulate accumulate) {
   if (a.of_tokens() || b.of_tokens()) {
     check_product_of_weights("grouped_matmul_weight", c, a, b, offsets);
     if (multiply_tokens_weight(c, a, b, offsets, accumulate)) return;

@@ -12,13 +12,13 @@
 namespace tessera {
 
 /// Rows by expert [P, C] or, with `places`, those of N = P / k tokens [N, C].
-struct GatheredRows {
+struct RoutedRows {
   Factor values;
   Tensor places = {};  // [N, k] i32
   Tensor slots = {};   // [P] i32, their reverse; may be undefined, and the rows are dispatched then
 
-  GatheredRows(Factor rows = {}) : values(std::move(rows)) {}  // NOLINT: rows by expert are rows
-  GatheredRows(const Tensor& tokens, Tensor places, Tensor slots)
+  RoutedRows(Factor rows = {}) : values(std::move(rows)) {}  // NOLINT: rows by expert are rows
+  RoutedRows(const Tensor& tokens, Tensor places, Tensor slots)
       : values(tokens), places(std::move(places)), slots(std::move(slots)) {}
 
   bool of_tokens() const { return places.defined(); }
@@ -32,24 +32,24 @@ struct GatheredRows {
 /// rows dispatches them once.
 bool gathers_rows(const Tensor& tokens);
 /// The rows by expert: in workspace memory if they are those of tokens.
-Factor dispatched(const GatheredRows& rows);
+Factor dispatched(const RoutedRows& rows);
 /// 16-bit rows, or wider ones, in place of 8-bit ones (kernels/linear/factor.h).
-GatheredRows expanded_rows(const GatheredRows& rows);
+RoutedRows expanded_rows(const RoutedRows& rows);
 
-void grouped_matmul(Out c, const GatheredRows& a, const Factor& b, const Tensor& offsets,
+void grouped_matmul(Out c, const RoutedRows& a, const Factor& b, const Tensor& offsets,
                     Transpose transpose_b);
-void grouped_matmul_swiglu(Out y, Out c, const GatheredRows& a, const Factor& b,
+void grouped_matmul_swiglu(Out y, Out c, const RoutedRows& a, const Factor& b,
                            const Tensor& offsets, Transpose transpose_b);
-void grouped_matmul_weight(Out c, const GatheredRows& a, const GatheredRows& b,
-                           const Tensor& offsets, Accumulate accumulate);
+void grouped_matmul_weight(Out c, const RoutedRows& a, const RoutedRows& b, const Tensor& offsets,
+                           Accumulate accumulate);
 
 namespace cuda {
 decltype(tessera::gathers_rows) gathers_rows;
 /// grouped_matmul of the rows of tokens, or grouped_matmul_swiglu if y is defined. False, and nothing is done, if no
 /// kernel gathers them.
-bool gathered_grouped_matmul(Out y, Out c, const GatheredRows& a, const Tensor& b,
+bool gathered_grouped_matmul(Out y, Out c, const RoutedRows& a, const Tensor& b,
                              const Tensor& offsets, Transpose transpose_b);
-bool gathered_grouped_matmul_weight(Out c, const GatheredRows& a, const GatheredRows& b,
+bool gathered_grouped_matmul_weight(Out c, const RoutedRows& a, const RoutedRows& b,
                                     const Tensor& offsets, Accumulate accumulate);
 }  // namespace cuda
 

@@ -50,7 +50,7 @@ struct Rows {
   Rows(const Sizes& n, DType dtype) : n(n), dtype(dtype) {
     dispatch_order(places, offsets, slots, Tensor::from(experts_of(n), {n.tokens, n.k}));
   }
-  GatheredRows of(const Tensor& tokens) const { return {tokens, places, slots}; }
+  RoutedRows of(const Tensor& tokens) const { return {tokens, places, slots}; }
   Tensor by_expert(const Tensor& tokens) const {
     const Tensor rows = test::poisoned({n.tokens * n.k, tokens.size(1)}, dtype);
     dispatch(rows, tokens, places);
@@ -205,7 +205,7 @@ TEST_CASE("products of tokens refuse orders that are not of these tokens") {
   const Tensor tokens = normal_tensor({6, 16}, DType::bf16, "tokens"),
                weight = normal_tensor({3, 16, 24}, DType::bf16, "weight"),
                dy = normal_tensor({12, 24}, DType::bf16, "dy");
-  const auto multiply = [&](const GatheredRows& a) {
+  const auto multiply = [&](const RoutedRows& a) {
     grouped_matmul(rows.empty(24), a, weight, rows.offsets, Transpose::no);
   };
   CHECK_THROWS_WITH(multiply({tokens.slice(0, 5), rows.places, rows.slots}),
