@@ -5,7 +5,7 @@
 #include "autograd/fp8.h"
 #include "autograd/operations/divided.h"
 #include "kernels/add/op.h"
-#include "kernels/grouped_matmul/factor.h"
+#include "kernels/grouped_matmul/gathered.h"
 #include "kernels/scale/op.h"
 #include "kernels/swiglu/op.h"
 #include "runtime/stream_log.h"
@@ -15,15 +15,15 @@ namespace {
 
 /// In a dry run rows travel while others are computed, so each product is work of its own. `parts`: of this
 /// rank's sums.
-void log_product(Work::Kind kind, const Factor& rows, std::int64_t inputs, std::int64_t outputs,
+void log_product(Work::Kind kind, const RoutedRows& rows, std::int64_t inputs, std::int64_t outputs,
                  std::int64_t parts, bool in_8_bits = false) {
   const auto products = static_cast<double>(rows.size(0) * inputs * outputs);
   const double amount = 2.0 * products / static_cast<double>(parts);
   log_work({.kind = kind, .amount = amount, .in_8_bits = in_8_bits ? amount : 0.0});
 }
 /// Other products of 8-bit factors expand them (kernels/grouped_matmul/factor.h).
-bool multiplies_in_8_bits(const Factor& rows, WeightLayout layout) {
-  return rows.is_fp8() && layout == WeightLayout::out_in;
+bool multiplies_in_8_bits(const RoutedRows& rows, WeightLayout layout) {
+  return rows.values.is_fp8() && layout == WeightLayout::out_in;
 }
 
 Transpose forward(WeightLayout layout) {
@@ -34,10 +34,10 @@ Transpose backward(WeightLayout layout) {
 }
 
 /// scaling x factor^T (or, with Transpose::no, x factor) of a factor [E, rows, columns].
-Tensor scaled_product(const Parameter& factor, double scaling, const Tensor& x,
+Tensor scaled_product(const Parameter& factor, double scaling, const RoutedRows& x,
                       const Tensor& offsets, Transpose transpose, Work::Kind kind) {
   const std::int64_t columns = factor.held_shape()[transpose == Transpose::yes ? 1 : 2];
-  const Tensor y = activation({x.size(0), columns}, x.dtype());
+  const Tensor y = activation({x.size(0), columns}, product_dtype(x.values));
   log_product(kind, x, x.size(1), columns, 1);
   grouped_matmul(y, x, factor.data(), offsets, transpose);
   if (scaling != 1.0) scale(y, y, scaling);
@@ -48,7 +48,7 @@ Tensor scaled_product(const Parameter& factor, double scaling, const Tensor& x,
 void add_product(const Tensor& y, const Parameter& factor, const Tensor& x, const Tensor& offsets,
                  Transpose transpose, Work::Kind kind) {
   const Tensor addend = activation(y.shape(), y.dtype());
-  log_product(kind, x, x.size(1), y.size(1), 1);
+  log_product(kind, Factor(x), x.size(1), y.size(1), 1);
   if (y.dtype() == x.dtype()) {
     grouped_matmul(addend, x, factor.data(), offsets, transpose);
   } else {
@@ -58,20 +58,20 @@ void add_product(const Tensor& y, const Parameter& factor, const Tensor& x, cons
 }
 
 /// y += scaling (x A^T) B^T.
-void add_forward(const Tensor& y, const Adapter* adapter, const Factor& rows,
+void add_forward(const Tensor& y, const Adapter* adapter, const RoutedRows& rows,
                  const Tensor& offsets) {
   if (adapter == nullptr) return;
-  const Tensor x = expanded(rows);
+  const RoutedRows x = expanded_rows(rows);
   const Tensor u =
       scaled_product(adapter->a, adapter->scaling, x, offsets, Transpose::yes, Work::Kind::forward);
   add_product(y, adapter->b, u, offsets, Transpose::yes, Work::Kind::forward);
 }
 
 /// dx += scaling (dy B) A.
-void add_backward(const Tensor& dx, const Adapter* adapter, const Factor& rows,
+void add_backward(const Tensor& dx, const Adapter* adapter, const RoutedRows& rows,
                   const Tensor& offsets) {
   if (adapter == nullptr) return;
-  const Tensor dy = expanded(rows);
+  const RoutedRows dy = expanded_rows(rows);
   const Tensor du = scaled_product(adapter->b, adapter->scaling, dy, offsets, Transpose::no,
                                    Work::Kind::backward);
   add_product(dx, adapter->a, du, offsets, Transpose::no, Work::Kind::backward);
@@ -97,9 +97,9 @@ Factor ExpertLayer::factor(const Factor& rows) const {
   return weight_factor(weight, product_dtype(rows));
 }
 
-Tensor ExpertLayer::operator()(const Factor& rows, const Tensor& offsets) const {
-  const Factor w = factor(rows);
-  const Tensor y = activation({rows.size(0), outputs()}, product_dtype(rows));
+Tensor ExpertLayer::operator()(const RoutedRows& rows, const Tensor& offsets) const {
+  const Factor w = factor(rows.values);
+  const Tensor y = activation({rows.size(0), outputs()}, product_dtype(rows.values));
   log_product(Work::Kind::forward, rows, inputs(), outputs(), 1,
               multiplies_in_8_bits(rows, layout));
   grouped_matmul(y, rows, w, offsets, forward(layout));
@@ -107,24 +107,24 @@ Tensor ExpertLayer::operator()(const Factor& rows, const Tensor& offsets) const 
   return y;
 }
 
-std::pair<Tensor, Tensor> ExpertLayer::gated(const Factor& rows, const Tensor& offsets) const {
-  const Tensor h = activation({rows.size(0), outputs() / 2}, product_dtype(rows));
+std::pair<Tensor, Tensor> ExpertLayer::gated(const RoutedRows& rows, const Tensor& offsets) const {
+  const Tensor h = activation({rows.size(0), outputs() / 2}, product_dtype(rows.values));
   if (weight.adapter() != nullptr) {
     const Tensor y = (*this)(rows, offsets);
     swiglu_forward(h, first_half(y), second_half(y));
     return {y, h};
   }
-  const Factor w = factor(rows);
-  const Tensor y = activation({rows.size(0), outputs()}, product_dtype(rows));
+  const Factor w = factor(rows.values);
+  const Tensor y = activation({rows.size(0), outputs()}, product_dtype(rows.values));
   log_product(Work::Kind::forward, rows, inputs(), outputs(), 1,
               multiplies_in_8_bits(rows, layout));
   grouped_matmul_swiglu(h, y, rows, w, offsets, forward(layout));
   return {y, h};
 }
 
-Tensor ExpertLayer::input_gradient(const Factor& rows, const Tensor& offsets) const {
-  const Factor w = factor(rows);
-  const Tensor dx = activation({rows.size(0), inputs()}, product_dtype(rows));
+Tensor ExpertLayer::input_gradient(const RoutedRows& rows, const Tensor& offsets) const {
+  const Factor w = factor(rows.values);
+  const Tensor dx = activation({rows.size(0), inputs()}, product_dtype(rows.values));
   log_product(Work::Kind::backward, rows, inputs(), outputs(), 1);
   grouped_matmul(dx, rows, w, offsets, backward(layout));
   add_backward(dx, weight.adapter().get(), rows, offsets);
@@ -175,21 +175,22 @@ ExpertLayerGradient::ExpertLayerGradient(ExpertLayer layer, std::int64_t pieces)
   of_b_ = sums_for(adapter->b, pieces);
 }
 
-void ExpertLayerGradient::add(const Factor& inputs, const Factor& gradients, const ExpertRows& at) {
-  const Tensor x = expanded(inputs), dy = expanded(gradients);
+void ExpertLayerGradient::add(const RoutedRows& inputs, const RoutedRows& gradients,
+                              const ExpertRows& at) {
+  const RoutedRows x = expanded_rows(inputs), dy = expanded_rows(gradients);
   const bool out_in = layer_.layout == WeightLayout::out_in;
   if (!of_weight_.empty()) add_products(of_weight_, out_in ? dy : x, out_in ? x : dy, at);
   if (of_a_.empty() && of_b_.empty()) return;
   const Adapter& adapter = *layer_.weight.adapter();
-  const auto scaled = [&](const Parameter& factor, const Tensor& rows, Transpose transpose) {
-    return scaled_product(factor, adapter.scaling, rows, at.offsets(), transpose,
-                          Work::Kind::backward);
+  const auto scaled = [&](const Parameter& factor, const RoutedRows& rows, Transpose transpose) {
+    return Factor(scaled_product(factor, adapter.scaling, rows, at.offsets(), transpose,
+                                 Work::Kind::backward));
   };
   if (!of_a_.empty()) add_products(of_a_, scaled(adapter.b, dy, Transpose::no), x, at);
   if (!of_b_.empty()) add_products(of_b_, dy, scaled(adapter.a, x, Transpose::yes), at);
 }
 
-void ExpertLayerGradient::add_products(Sums& sums, const Tensor& a, const Tensor& b,
+void ExpertLayerGradient::add_products(Sums& sums, const RoutedRows& a, const RoutedRows& b,
                                        const ExpertRows& at) {
   log_product(Work::Kind::backward, a, a.size(1), b.size(1), 1);
   for (int s = 0; s < at.sums(); ++s) {

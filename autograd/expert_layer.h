@@ -14,8 +14,8 @@
 namespace tessera {
 
 /// A stack of layers, with the channels that this rank has of their cut, and their adapters. Rows [P, C] are by
-/// group, and `offsets` are the groups' (ExpertRows). Rows may come from fp8_factor(). Adapters multiply them
-/// expanded to bf16.
+/// group, and `offsets` are the groups' (ExpertRows). Rows may come from fp8_factor(), and adapters multiply them
+/// expanded to bf16. Or they are those of tokens, which all products gather, but not parts of sums.
 struct ExpertLayer {
   Parameter weight;
   WeightLayout layout;
@@ -25,10 +25,10 @@ struct ExpertLayer {
   /// Whether the weight or its adapter is trained.
   bool trains() const;
 
-  Tensor operator()(const Factor& rows, const Tensor& offsets) const;
+  Tensor operator()(const RoutedRows& rows, const Tensor& offsets) const;
   /// The layer's result y [P, 2F], gate and up, and swiglu(y) [P, F].
-  std::pair<Tensor, Tensor> gated(const Factor& rows, const Tensor& offsets) const;
-  Tensor input_gradient(const Factor& rows, const Tensor& offsets) const;
+  std::pair<Tensor, Tensor> gated(const RoutedRows& rows, const Tensor& offsets) const;
+  Tensor input_gradient(const RoutedRows& rows, const Tensor& offsets) const;
 
   // Where ranks divide the sum, a part of it in f32 (f64). The first part has all of an adapter's.
   const SharedAxis& axis() const { return weight.tensor_axis(); }
@@ -48,12 +48,13 @@ class ExpertLayerGradient {
   ExpertLayerGradient(ExpertLayer layer, std::int64_t pieces);
 
   /// Adds that of one piece's rows.
-  void add(const Factor& inputs, const Factor& gradients, const ExpertRows& at);
+  void add(const RoutedRows& inputs, const RoutedRows& gradients, const ExpertRows& at);
 
  private:
   /// Sums for each source; none if nothing is trained.
   using Sums = std::vector<LeafSum>;
-  static void add_products(Sums& sums, const Tensor& a, const Tensor& b, const ExpertRows& at);
+  static void add_products(Sums& sums, const RoutedRows& a, const RoutedRows& b,
+                           const ExpertRows& at);
 
   ExpertLayer layer_;
   Sums of_weight_, of_a_, of_b_;

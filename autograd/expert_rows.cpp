@@ -315,11 +315,11 @@ Tensor ExpertRows::by_arrival(const Tensor& rows) const {
   return arrived;
 }
 
-Tensor ExpertRows::rows_of(const Tensor& rows, int sum) const {
+RoutedRows ExpertRows::rows_of(const RoutedRows& rows, int sum) const {
   if (sums() == 1) return rows;
   const auto first = received_rows_.begin();
   const std::int64_t begin = std::accumulate(first, first + sum, std::int64_t{0});
-  return rows.slice(begin, begin + first[sum]);
+  return Factor(rows.values.values.slice(begin, begin + first[sum]));
 }
 
 }  // namespace tessera

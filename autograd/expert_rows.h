@@ -33,6 +33,7 @@
 #include "autograd/expert_exchange.h"
 #include "autograd/routing.h"
 #include "autograd/token_copies.h"
+#include "kernels/grouped_matmul/gathered.h"
 
 namespace tessera {
 
@@ -51,6 +52,8 @@ struct Journey {
   std::optional<Event> arrival = {};
   /// They are copies of tokens.
   bool copies = false;
+  /// They are the tokens' own, which products gather.
+  bool of_tokens = false;
 };
 
 class ExpertRows {
@@ -81,8 +84,8 @@ class ExpertRows {
   const Tensor& offsets() const { return offsets_; }
   /// The gradients of each expert's weights that are formed: G.
   int sums() const { return static_cast<int>(offsets_of_.size()); }
-  /// The rows of one of them, of tensors [P, C] at the experts.
-  Tensor rows_of(const Tensor& rows, int sum) const;
+  /// The rows of one of them, of rows [P, C] at the experts. (Those of tokens do not travel.)
+  RoutedRows rows_of(const RoutedRows& rows, int sum) const;
   /// The offsets among these of the experts here, [n + 1] i32.
   const Tensor& offsets_of(int sum) const { return offsets_of_[static_cast<std::size_t>(sum)]; }
   /// [P, 1] i32: the place among the groups of each row that has arrived. Only where rows travel.

@@ -29,7 +29,7 @@ struct LayerGradients {
 struct Call {
   ExpertLayer gate_up, down;
   WeighedInput weighed;
-  Tensor weights, places;
+  Tensor weights, places, slots;
   ExpertRows at;
   /// WeighedInput::down: the weights of the rows at the experts, and the rows' places there.
   Tensor weights_there = {}, places_there = {};
@@ -38,14 +38,25 @@ struct Call {
   /// Whether tensor ranks may divide sums over the channels inside experts.
   bool divides() const { return down.axis() != nullptr; }
 
-  /// The rows that gate_up multiplies, on their way to the experts.
-  Journey send(const Tensor& rows) const {
-    return at.tokens_to_experts(rows, weighs(WeighedInput::gate_up) ? weights : Tensor());
+  /// The rows of tokens that the layer multiplies, on their way to its experts. They are times `weights`, if these
+  /// are defined. They stay where they are if its products gather them.
+  Journey send(const ExpertLayer& layer, const Tensor& tokens, const Tensor& weights) const {
+    const bool gathered = !at.travel() && !weights.defined() && slots.defined() &&
+                          gathers_rows(tokens) && !multiplies_in_fp8(layer.weight);
+    if (gathered) return {.rows = tokens, .of_tokens = true};
+    return at.tokens_to_experts(tokens, weights);
+  }
+  Journey send_inputs(const Tensor& tokens) const {
+    return send(gate_up, tokens, weighs(WeighedInput::gate_up) ? weights : Tensor());
   }
 
   /// The same at the experts.
-  Factor inputs(Journey journey) const {
-    return fp8_factor(gate_up.weight, Fp8Role::input, at.at_experts(std::move(journey)));
+  RoutedRows at_experts(const ExpertLayer& layer, Fp8Role role, Journey journey) const {
+    if (journey.of_tokens) return {journey.rows, places, slots};
+    return fp8_factor(layer.weight, role, at.at_experts(std::move(journey)));
+  }
+  RoutedRows inputs(Journey journey) const {
+    return at_experts(gate_up, Fp8Role::input, std::move(journey));
   }
 
   /// Where the experts need them.
@@ -83,17 +94,19 @@ struct Call {
 class Backward {
  public:
   /// `received`: the rows that have travelled to the experts here; undefined if none travel.
-  Backward(Call call, Factor received, Tensor gate_up)
+  Backward(Call call, RoutedRows received, Tensor gate_up)
       : call_(std::move(call)), received_(std::move(received)), gate_up_(std::move(gate_up)) {}
 
   /// Does it read the tokens' rows?
-  bool needs_rows() const { return !received_.defined() || call_.weighs(WeighedInput::gate_up); }
+  bool needs_rows() const {
+    return !received_.values.defined() || call_.weighs(WeighedInput::gate_up);
+  }
 
   /// `rows` may be undefined unless needs_rows().
   void send(const Tensor& rows, const Tensor& dy) {
     rows_ = rows;
     tokens_ = dy.shape();
-    dy_ = call_.at.tokens_to_experts(dy, {});
+    dy_ = call_.send(call_.down, dy, {});
   }
 
   /// Adds to the weights' gradients. The other gradients begin to travel back.
@@ -135,8 +148,7 @@ class Backward {
  private:
   /// Adds to down's gradient. gate_up_ becomes its own gradient.
   void through_down(ExpertLayerGradient& sum) {
-    const Factor dy = fp8_factor(call_.down.weight, Fp8Role::gradient,
-                                 call_.at.at_experts(std::exchange(dy_, {})));
+    const RoutedRows dy = call_.at_experts(call_.down, Fp8Role::gradient, std::exchange(dy_, {}));
     // The gradient of down's rows, and then these rows once more.
     const Tensor h = call_.down.input_gradient(dy, call_.at.offsets());
     const bool weighed = call_.weighs(WeighedInput::down);
@@ -153,7 +165,8 @@ class Backward {
   /// Adds to gate_up's gradient; gate_up_ holds the gradient of its result.
   void add_gate_up(ExpertLayerGradient& sum) {
     if (!call_.gate_up.trains()) return;
-    const Factor x = received_.defined() ? received_ : call_.inputs(call_.send(rows_));
+    const RoutedRows x =
+        received_.values.defined() ? received_ : call_.inputs(call_.send_inputs(rows_));
     received_ = {};
     sum.add(x, gate_up_, call_.at);
   }
@@ -190,7 +203,8 @@ class Backward {
   Call call_;
   Shape tokens_;
   Tensor rows_, dx_;
-  Factor received_, gate_up_;
+  RoutedRows received_;
+  Factor gate_up_;
   Journey dy_, dweights_, drows_;
 };
 
@@ -206,7 +220,7 @@ class Forward {
 
   void send() {
     weights_ = call_.send_weights();
-    way_ = call_.send(rows_);
+    way_ = call_.send_inputs(rows_);
   }
 
   void compute() {
@@ -246,7 +260,7 @@ class Forward {
 
   Call call_;
   Tensor rows_, y_, residual_, gate_up_;
-  Factor at_experts_;
+  RoutedRows at_experts_;
   Journey weights_, way_;
 };
 
@@ -305,6 +319,7 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
                                .weighed = options.weighed,
                                .weights = of(routing.weights.data()),
                                .places = orders[i].places,
+                               .slots = orders[i].slots,
                                .at = std::move(ways[i])},
                           of(rows), of(results), axis == nullptr ? of(residuals) : Tensor());
   }

@@ -132,6 +132,10 @@ Fp8Scope::~Fp8Scope() {
   context().state<CurrentFp8>() = {previous_, previous_unread_};
 }
 
+bool multiplies_in_fp8(const JoinedParameters& weight) {
+  return place_of(weight, Fp8Role::input).has_value();
+}
+
 Factor fp8_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values) {
   const auto place = place_of(weight, role);
   if (!place) return values;

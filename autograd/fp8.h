@@ -105,6 +105,8 @@ class Fp8Scope {
   Tensor previous_unread_;
 };
 
+/// Whether products with `weight` are in 8 bits.
+bool multiplies_in_fp8(const JoinedParameters& weight);
 /// `values` [bf16], an input or a gradient, in 8 bits for products with `weight`, or `values` itself where these are
 /// not in 8 bits. The same pass writes the columns for a weight's gradient that reads them.
 Factor fp8_factor(const JoinedParameters& weight, Fp8Role role, const Tensor& values);

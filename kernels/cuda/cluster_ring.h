@@ -15,17 +15,18 @@
 
 namespace tessera::gpu {
 
-template <typename Tile, int kStages>
+/// A stage is filled by Tile::kBytes of copies and kFills arrivals, one of which announces the bytes.
+template <typename Tile, int kStages, int kFills = 1>
 struct ClusterRing : TileRing<Tile, kStages> {
   using Ring = TileRing<Tile, kStages>;
 
   __device__ void initialize() const {
     const int others = static_cast<int>(blocks_of_cluster()) - 1;
-    Ring::initialize(kConsumerThreads + others * kConsumerThreads / 32);
+    Ring::initialize(kConsumerThreads + others * kConsumerThreads / 32, kFills);
   }
 
-  /// By the producer's thread: waits until the stage is free in both blocks, and announces the bytes of the
-  /// whole tile to the own one.
+  /// By the producer's thread: waits until the stage is free in both blocks, and announces the bytes that are
+  /// copied to the own one.
   __device__ Barrier& begin_fill(unsigned number) const {
     Barrier& full = this->full[number % kStages];
     wait_for_cluster(this->empty[number % kStages], Ring::parity(number) ^ 1);

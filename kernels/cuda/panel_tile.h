@@ -23,6 +23,10 @@ struct PanelTile {
   __device__ Descriptor columns(int step, int first = 0) const {
     return Descriptor::of_columns(data + (first * kRows + 16 * step) * kPanel, kPanelBytes);
   }
+  /// The place of 16 bytes of a row.
+  __device__ T* chunk(int panel, int row, int chunk) const {
+    return data + (panel * kRows + row) * kPanel + (chunk ^ row % 8) * (16 / int{sizeof(T)});
+  }
   /// Starts to copy the tile that begins at `place`, or copies it to several `blocks` of the cluster
   /// (kernels/cuda/cluster.h). One thread calls this.
   template <typename... Blocks>

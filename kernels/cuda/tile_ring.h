@@ -26,6 +26,7 @@ template <typename Tile, int kStages, int kRoom = Tile::kElements>
 struct TileRing {
   using Element = typename Tile::Element;
   static_assert(Tile::kElements <= kRoom);
+  static constexpr int kCount = kStages;
   static constexpr std::size_t kBytes =
       std::size_t{kStages} * (kRoom * sizeof(Element) + 2 * sizeof(Barrier));
   Tile tiles;  // the first of kStages
@@ -52,10 +53,10 @@ struct TileRing {
   __device__ Tile tile(unsigned number) const { return {tiles.data + number % kStages * kRoom}; }
   __device__ static unsigned parity(unsigned number) { return number / kStages % 2; }
 
-  /// So many arrivals release a stage.
-  __device__ void initialize(int releases = kConsumerThreads) const {
+  /// So many arrivals release a stage, and so many, besides the copies' bytes, fill it.
+  __device__ void initialize(int releases = kConsumerThreads, int fills = 1) const {
     for (int stage = 0; stage < kStages; ++stage) {
-      gpu::initialize(full[stage], 1);
+      gpu::initialize(full[stage], fills);
       gpu::initialize(empty[stage], releases);
     }
   }
@@ -68,6 +69,9 @@ struct TileRing {
     gpu::arrive_and_expect(full[number % kStages], Tile::kBytes + more);
     return full[number % kStages];
   }
+
+  /// Threads that fill a part of the tile themselves arrive here.
+  __device__ Barrier& filled(unsigned number) const { return full[number % kStages]; }
 
   // ---- The consumers: all their threads
 

@@ -4,7 +4,8 @@
 // instructions where the GPU has them (hopper/products.cu), otherwise by mma.sync. Hopper's take 8-bit
 // operands, too. The general kernel takes the others, f32 among them, in f32 without tensor cores. None
 // splits a sum, and each runs over the depth in order, so the bits are the same in every run.
-#include "kernels/grouped_matmul/factor.h"
+#include "kernels/cuda/device_attributes.h"
+#include "kernels/grouped_matmul/gathered.h"
 #include "kernels/grouped_matmul/groups.h"
 #include "kernels/grouped_matmul/hopper/launch.h"
 #include "kernels/grouped_matmul/tensor_core_tile.h"
@@ -13,6 +14,7 @@ namespace tessera::cuda {
 namespace {
 
 using groups::ExpertProduct;
+using groups::Gathered;
 using groups::Operand;
 using groups::Problem;
 
@@ -94,6 +96,43 @@ void multiply(const Problem<T, U>& problem) {
               problem);
 }
 
+template <typename T, typename U>
+Problem<T, U> problem_of_weights(const Tensor& c, const Tensor& a, const Tensor& b,
+                                 const Tensor& offsets, Accumulate accumulate) {
+  return {.a = a.data<T>(),
+          .b = b.data<T>(),
+          .c = c.data<U>(),
+          .offsets = offsets.data<std::int32_t>(),
+          .experts = static_cast<int>(c.size(0)),
+          .matrices = static_cast<int>(c.size(0)),
+          .P = a.size(0),
+          .M = c.size(1),
+          .N = c.size(2),
+          .K = 0,
+          .first_depth = 0,
+          .depths = 0,
+          .of_weights = true,
+          .transpose_b = false,
+          .accumulate = accumulate == Accumulate::yes};
+}
+
+/// The operand's rows are those of tokens.
+template <typename T, typename U>
+void gather(Problem<T, U>& problem, Gathered operand, const RoutedRows& rows) {
+  problem.gathered = operand;
+  problem.slots = rows.slots.data<std::int32_t>();
+  problem.per_token = static_cast<int>(rows.places.size(1));
+  problem.P = rows.size(0);
+}
+
+/// False, and nothing is done, if the operands do not suit Hopper's kernel.
+template <typename T, typename U>
+bool multiplies_on_hopper(const Problem<T, U>& problem) {
+  if (!suits_tensor_cores(problem) || !groups::suits_hopper(problem)) return false;
+  groups::multiply_on_hopper(problem);
+  return true;
+}
+
 /// The products of rows. Without offsets one expert has all of them.
 template <typename T, typename U = T>
 Problem<T, U> problem_of_rows(const Tensor& c, const Tensor& a, const Tensor& b,
@@ -132,11 +171,7 @@ bool launch_dense(Out c, const Tensor& a, const Tensor& b, Transpose transpose_b
     if constexpr (sizeof(T) == 2) {
       const Tensor matrix = b.reshape({1, b.size(0), b.size(1)});
       Problem<T, T> problem = problem_of_rows<T>(c, a, matrix, /*offsets=*/{}, transpose_b);
-      if (!suits_tensor_cores(problem) || !groups::suits_hopper(problem) || !complete(problem)) {
-        return;
-      }
-      groups::multiply_on_hopper(problem);
-      launched = true;
+      launched = complete(problem) && multiplies_on_hopper(problem);
     }
   });
   return launched;
@@ -171,19 +206,31 @@ void grouped_matmul_part(Out c, const Tensor& a, const Tensor& b, const Tensor& 
 
 bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Transpose transpose_b) {
+  return gathered_grouped_matmul(y, c, Factor(a), b, offsets, transpose_b);
+}
+
+bool gathers_rows(const Tensor& tokens) {
+  bool gathers = false;
+  gpu::visit(tokens.dtype(), [&](auto type) {
+    using T = decltype(type);
+    gathers = sizeof(T) == 2 && gpu::has_hopper() &&
+              gpu::is_vectorizable(tokens.data<T>(), tokens.size(1));
+  });
+  return gathers;
+}
+
+bool gathered_grouped_matmul(Out y, Out c, const RoutedRows& a, const Tensor& b,
+                             const Tensor& offsets, Transpose transpose_b) {
   if (c.numel() == 0 || b.size(0) == 0) return false;
   bool launched = false;
   gpu::visit(c.dtype(), [&](auto type) {
     using T = decltype(type);
     if constexpr (sizeof(T) == 2) {
-      Problem<T, T> problem = problem_of_rows<T>(c, a, b, offsets, transpose_b);
-      problem.activated = y.data<T>();
-      if (!suits_tensor_cores(problem) || !gpu::is_vectorizable(problem.activated, y.size(1)) ||
-          !groups::suits_hopper(problem)) {
-        return;
-      }
-      groups::multiply_on_hopper(problem);
-      launched = true;
+      Problem<T, T> problem = problem_of_rows<T>(c, a.values.values, b, offsets, transpose_b);
+      if (a.of_tokens()) gather(problem, Gathered::a, a);
+      if (y.defined()) problem.activated = y.data<T>();
+      if (y.defined() && !gpu::is_vectorizable(problem.activated, y.size(1))) return;
+      launched = multiplies_on_hopper(problem);
     }
   });
   return launched;
@@ -219,10 +266,8 @@ bool fp8_grouped_matmul(Out y, Out c, const Factor& a, const Factor& b, const Te
                                             .of_weights = false,
                                             .transpose_b = true,
                                             .accumulate = false};
-  if (!suits_tensor_cores(problem) || !groups::suits_hopper(problem)) return false;
   if (y.defined() && !gpu::is_vectorizable(problem.activated, y.size(1))) return false;
-  groups::multiply_on_hopper(problem);
-  return true;
+  return multiplies_on_hopper(problem);
 }
 
 bool matmul_swiglu_backward(Out dgate_up, const Tensor& dy, const Tensor& b, const Tensor& gate_up,
@@ -246,17 +291,18 @@ bool matmul_gelu(Out y, Out pre, const Tensor& x, const Tensor& b, const Tensor&
 
 bool matmul_gelu_backward(Out dpre, Tensor* row_sums, const Tensor& dy, const Tensor& b,
                           const Tensor& pre, Transpose transpose_b) {
-  return launch_dense(dpre, dy, b, transpose_b, [&](auto& problem) {
+  Tensor lines;
+  const bool launched = launch_dense(dpre, dy, b, transpose_b, [&](auto& problem) {
     point(problem.pre, pre);
-    if (!gpu::is_vectorizable(problem.pre, problem.N) || problem.N < kFewestGeluColumns) {
-      return false;
+    if (row_sums != nullptr) {
+      const std::int64_t count = ceil_div(problem.P, std::int64_t{groups::kRowsOfLine});
+      lines = Tensor::empty({count, problem.N}, DType::f32);
+      problem.lines = lines.data<float>();
     }
-    if (row_sums == nullptr) return true;
-    const std::int64_t lines = ceil_div(problem.P, std::int64_t{groups::kRowsOfLine});
-    *row_sums = Tensor::empty({lines, problem.N}, DType::f32);
-    problem.lines = row_sums->data<float>();
-    return true;
+    return gpu::is_vectorizable(problem.pre, problem.N) && problem.N >= kFewestGeluColumns;
   });
+  if (launched && row_sums != nullptr) *row_sums = lines;
+  return launched;
 }
 
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
@@ -266,25 +312,31 @@ void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor
     using T = decltype(type);
     const auto to = [&](auto result) {
       using U = decltype(result);
-      multiply(Problem<T, U>{.a = a.data<T>(),
-                             .b = b.data<T>(),
-                             .c = c.data<U>(),
-                             .offsets = offsets.data<std::int32_t>(),
-                             .experts = static_cast<int>(c.size(0)),
-                             .matrices = static_cast<int>(c.size(0)),
-                             .P = a.size(0),
-                             .M = c.size(1),
-                             .N = c.size(2),
-                             .K = 0,
-                             .first_depth = 0,
-                             .depths = 0,
-                             .of_weights = true,
-                             .transpose_b = false,
-                             .accumulate = accumulate == Accumulate::yes});
+      multiply(problem_of_weights<T, U>(c, a, b, offsets, accumulate));
     };
     if (c.dtype() == a.dtype()) return to(type);
     to(float{});
   });
+}
+
+bool gathered_grouped_matmul_weight(Out c, const RoutedRows& a, const RoutedRows& b,
+                                    const Tensor& offsets, Accumulate accumulate) {
+  if (c.numel() == 0 || a.of_tokens() == b.of_tokens()) return false;
+  const Tensor &left = a.values.values, &right = b.values.values;
+  bool launched = false;
+  gpu::visit(left.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if constexpr (sizeof(T) == 2) {
+      const auto to = [&](auto result) {
+        using U = decltype(result);
+        auto problem = problem_of_weights<T, U>(c, left, right, offsets, accumulate);
+        gather(problem, a.of_tokens() ? Gathered::a : Gathered::b, a.of_tokens() ? a : b);
+        launched = multiplies_on_hopper(problem);
+      };
+      c.dtype() == left.dtype() ? to(type) : to(float{});
+    }
+  });
+  return launched;
 }
 
 }  // namespace tessera::cuda

@@ -74,6 +74,9 @@ __device__ inline TileOfExpert find_tile(const std::int32_t* offsets, int expert
 /// A line of sums has so many rows of c.
 inline constexpr int kRowsOfLine = 128;
 
+/// The operand that has its rows where tokens are: row p is row slots[p] / per_token of it.
+enum class Gathered { none, a, b };
+
 /// The products of all experts: c = a op(b), or c_e (+)= a^T b for the weights.
 template <typename T, typename U>
 struct Problem {
@@ -87,6 +90,9 @@ struct Problem {
   float* lines = nullptr;  // with pre: [P / kRowsOfLine, N], rounded up: sums of rows of c; or null
   const float* inverse_a = nullptr;  // of 8-bit a and b: the value of the number 1
   const float* inverse_b = nullptr;
+  Gathered gathered = Gathered::none;   // Hopper's kernel only; b of the weights only
+  const std::int32_t* slots = nullptr;  // [P]
+  int per_token = 1;
   const std::int32_t* offsets;  // null: one expert has all P rows (Hopper's kernel only)
   int experts;
   int matrices;          // of b: expert e takes e mod so many

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "autograd/adapter.h"
 #include "autograd/checkpoint.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/rank.h"
@@ -16,6 +17,7 @@ using test::Inputs;
 using test::leaf;
 using test::normal_tensor;
 using test::OwnedParameter;
+using test::same_bits;
 using test::to_doubles;
 
 namespace {
@@ -271,11 +273,59 @@ TEST_CASE("experts keep the input, the weights and one activation for backward")
     const auto live = [] { return context().allocator().account()[Category::activations].current; };
     const auto before = live();
     const Variable y = layer(x, logits, n, family);
-    // x and the logits are the caller's. New: y, gate_up of each row, and per row a weight, an expert
-    // and a place.
-    const std::int64_t rows = n.N * n.k;
-    const std::int64_t expected = 4 * (n.N * n.C + rows * 2 * n.F + 3 * rows + n.E + 1);
+    // x and the logits are the caller's. New: y, gate_up of each row, and per row a weight, an expert,
+    // a place and, on a GPU, a slot.
+    const std::int64_t rows = n.N * n.k, of_row = test::kOnGpu ? 4 : 3;
+    const std::int64_t expected = 4 * (n.N * n.C + rows * 2 * n.F + of_row * rows + n.E + 1);
     CHECK(live() - before == expected);
+  }
+}
+
+// Without the slots of rows, products cannot gather them, and rows are dispatched on every device.
+TEST_CASE("experts: gathered rows have the bits of dispatched ones, with an adapter and without") {
+  const test::Rank rank;
+  const Sizes n = {70, 40, 5, 2, 72};
+  struct Results {
+    Tensor y, dx, dweights, dgate_up, ddown, da, db;
+  };
+  for (const Family& family : kFamilies) {
+    for (const bool adapted : {false, true}) {
+      CAPTURE(static_cast<int>(family.weights), adapted);
+      const auto results = [&](bool has_slots) {
+        Layer layer(n, family, DType::bf16);
+        OwnedParameter a("a", {n.E, 8, n.C}, 0.7, DType::bf16),
+            b("b", {n.E, 2 * n.F, 8}, 0.7, DType::bf16);
+        if (adapted) {
+          layer.gate_up.parameter.set_adapter(
+              std::make_shared<Adapter>(Adapter{a.parameter, b.parameter, 0.75}));
+        }
+        Variable x = Variable::leaf(normal_tensor({n.N, n.C}, DType::bf16, "x"));
+        const Variable logits(normal_tensor({n.N, n.E}, DType::bf16, "logits"));
+        Routing routing =
+            route(logits, {.experts_per_token = n.k, .weights = family.weights, .bias = {}});
+        routing.weights = Variable::leaf(routing.weights.data());
+        if (!has_slots) routing.order.slots = {};
+        const Variable y =
+            experts(x, routing, layer.gate_up.parameter, layer.down.parameter, family.options);
+        backward(y, normal_tensor({n.N, n.C}, DType::bf16, "dy"));
+        return Results{y.data(),
+                       x.gradient(),
+                       routing.weights.gradient(),
+                       layer.gate_up.gradient,
+                       layer.down.gradient,
+                       a.gradient,
+                       b.gradient};
+      };
+      const Results gathered = results(true), dispatched = results(false);
+      CHECK(same_bits(gathered.y, dispatched.y));
+      CHECK(same_bits(gathered.dx, dispatched.dx));
+      CHECK(same_bits(gathered.dweights, dispatched.dweights));
+      CHECK(same_bits(gathered.dgate_up, dispatched.dgate_up));
+      CHECK(same_bits(gathered.ddown, dispatched.ddown));
+      if (!adapted) continue;
+      CHECK(same_bits(gathered.da, dispatched.da));
+      CHECK(same_bits(gathered.db, dispatched.db));
+    }
   }
 }
 

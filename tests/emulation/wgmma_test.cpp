@@ -16,7 +16,14 @@ namespace {
 using gpu::LeftPanels;
 using gpu::Panels;
 
-enum class Bug { none, left_written_in_flight };
+enum class Bug {
+  none,
+  left_written_in_flight,
+  left_copied_in_flight,
+  no_wait,
+  no_fence,
+  fence_before_wait,
+};
 
 constexpr int kRows = 64, kN = 256, kDepth = 64;
 constexpr std::size_t kBytes = (kRows + kN) * kDepth * sizeof(bfloat16) + sizeof(gpu::Barrier);
@@ -29,8 +36,8 @@ auto& at(const Tile& tile, int rows, int row, int channel) {
 }
 
 /// out (64 x 256) = a (64 x 64) b (64 x 256), by one warpgroup. Rows of the tile of a are columns of a,
-/// and rows of the tile of b are rows of b.
-template <Bug bug>
+/// and rows of the tile of b are rows of b. Threads write b, or copy it asynchronously.
+template <Bug bug, bool kCopies = false>
 __global__ void product(const bfloat16* a_in, const bfloat16* b_in, float* out) {
   gpu::TileMemory memory;
   const gpu::PanelTile<bfloat16, kDepth, kRows> a{memory.take<bfloat16>(kRows * kDepth, 1024)};
@@ -40,14 +47,24 @@ __global__ void product(const bfloat16* a_in, const bfloat16* b_in, float* out) 
   for (int i = thread; i < kRows * kDepth; i += 128) {
     gpu::write_for_engines(at(a, kDepth, i % kDepth, i / kDepth), a_in[i]);
   }
-  for (int i = thread; i < kDepth * kN; i += 128) {
-    gpu::write_for_engines(at(b, kDepth, i / kN, i % kN), b_in[i]);
+  gpu::fence_shared_for_engines();
+  if constexpr (kCopies) {
+    for (int i = 8 * thread; i < kDepth * kN; i += 8 * 128) {
+      gpu::copy_async(&at(b, kDepth, i / kN, i % kN), b_in + i, 16);
+    }
+    gpu::copy_async_commit();
+    if (bug == Bug::fence_before_wait) gpu::fence_shared_for_engines();
+    if (bug != Bug::no_wait) gpu::copy_async_wait<0>();
+  } else {
+    for (int i = thread; i < kDepth * kN; i += 128) {
+      gpu::write_for_engines(at(b, kDepth, i / kN, i % kN), b_in[i]);
+    }
   }
+  if (bug != Bug::no_fence && bug != Bug::fence_before_wait) gpu::fence_shared_for_engines();
   if (thread == 0) {
     gpu::initialize(*full, 1);
     gpu::publish_barriers();
   }
-  gpu::fence_shared_for_engines();
   __syncthreads();
   float c[kN / 8][4];
   gpu::begin_products();
@@ -60,6 +77,9 @@ __global__ void product(const bfloat16* a_in, const bfloat16* b_in, float* out) 
   if (bug == Bug::left_written_in_flight && thread == 0) {
     gpu::arrive_and_expect(*full, 16);
     gpu::copy_bytes(a.data + 17 * 64, a_in, 16, *full);
+  }
+  if (bug == Bug::left_copied_in_flight && thread == 0) {
+    gpu::copy_async(a.data + 17 * 64, a_in, 16);
   }
   gpu::wait_products<0>(c);
   for (int n = 0; n < kN / 8; ++n) {
@@ -126,11 +146,11 @@ std::vector<bfloat16> matrix(int count, int seed) {
   return values;
 }
 
-template <Bug bug>
+template <Bug bug, bool kCopies = false>
 std::vector<float> results() {
   const auto a = matrix(kRows * kDepth, 1), b = matrix(kDepth * kN, 2);
   std::vector<float> out(kRows * kN, -1.0f);
-  test::launch(product<bug>, dim3(1), dim3(128), kBytes, a.data(), b.data(), out.data());
+  test::launch(product<bug, kCopies>, dim3(1), dim3(128), kBytes, a.data(), b.data(), out.data());
   return out;
 }
 
@@ -150,6 +170,7 @@ TEST_CASE("wgmma multiplies a tile of columns of A with 256 columns of B") {
   for (const auto& schedule : test::kSchedules) {
     const test::ScheduleGuard guard(schedule);
     REQUIRE(results<Bug::none>() == expected);
+    REQUIRE(results<Bug::none, /*kCopies=*/true>() == expected);
   }
 }
 
@@ -213,6 +234,21 @@ TEST_CASE("misuse: a tile of columns of A is overwritten while wgmma reads it") 
     const test::ScheduleGuard guard(schedule);
     REQUIRE_THROWS_WITH(results<Bug::left_written_in_flight>(),
                         Catch::Contains("that a wgmma in flight still reads"));
+    REQUIRE_THROWS_WITH(
+        results<Bug::left_copied_in_flight>(),
+        Catch::Contains("cp.async to shared memory that a wgmma in flight still reads"));
+  }
+}
+
+TEST_CASE("misuse: wgmma reads asynchronous copies without a wait, or without a fence after it") {
+  for (const auto& schedule : test::kSchedules) {
+    const test::ScheduleGuard guard(schedule);
+    REQUIRE_THROWS_WITH((results<Bug::no_wait, true>()),
+                        Catch::Contains("its thread has not waited for it"));
+    REQUIRE_THROWS_WITH((results<Bug::no_fence, true>()),
+                        Catch::Contains("without a fence of its thread since"));
+    REQUIRE_THROWS_WITH((results<Bug::fence_before_wait, true>()),
+                        Catch::Contains("without a fence of its thread since"));
   }
 }
 

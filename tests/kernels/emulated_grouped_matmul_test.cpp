@@ -5,7 +5,8 @@
 #include <string>
 #include <tuple>
 
-#include "kernels/grouped_matmul/factor.h"
+#include "kernels/dispatch/op.h"
+#include "kernels/grouped_matmul/gathered.h"
 #include "kernels/linear/op.h"
 #include "kernels/matmul/options.h"
 #include "kernels/swiglu/op.h"
@@ -28,7 +29,8 @@ Launches launches_of(const std::function<Tensor()>& f) {
   Launches found;
   const auto count = [&](int sign) {
     for (const emulation::KernelUse& use : emulation::kernel_uses()) {
-      for (const char* name : {"grouped_hopper", "tensor_core", "general", "forward", "backward"}) {
+      for (const char* name :
+           {"grouped_hopper", "tensor_core", "general", "forward", "backward", "dispatch"}) {
         if (use.kernel.find(std::string(name) + "_kernel") == std::string::npos) continue;
         found[name] += sign > 0 ? use.launches : ~use.launches + 1;
       }
@@ -126,6 +128,41 @@ TEST_CASE("a gated layer of 16 bits is one launch on a GPU of architecture 9.0")
   // cuBLASLt's products are none of these kernels.
   REQUIRE(swiglu_launches(80, 16, 24, DType::bf16, /*dense=*/true) == Launches{{"forward", 1}});
   REQUIRE(swiglu_launches(90, 16, 24, DType::f32, /*dense=*/true) == Launches{{"forward", 1}});
+}
+
+TEST_CASE("Hopper's products of 16-bit, aligned tokens gather their rows, others are dispatched") {
+  // The three products of a gated layer, and whether it should dispatch the rows itself.
+  const auto launches = [](int capability, std::int64_t in, std::int64_t out, DType dtype) {
+    const test::Capability gpu(capability);
+    const test::Rank rank;
+    const Tensor tokens = test::normal_tensor({3, in}, dtype, "tokens"),
+                 w = test::normal_tensor({2, in, 2 * out}, dtype, "w");
+    const Tensor places = Tensor::empty({3, 2}, DType::i32),
+                 offsets = Tensor::empty({3}, DType::i32), slots = Tensor::empty({6}, DType::i32);
+    dispatch_order(places, offsets, slots,
+                   Tensor::from(std::vector<std::int32_t>{0, 1, 0, 1, 0, 1}, {3, 2}));
+    const RoutedRows rows(tokens, places, slots);
+    const Tensor y = Tensor::empty({6, out}, dtype), c = Tensor::empty({6, 2 * out}, dtype);
+    const Tensor dw = Tensor::empty({2, in, 2 * out}, dtype),
+                 swapped = Tensor::empty({2, 2 * out, in}, dtype);
+    const Launches found = launches_of([&] {
+      grouped_matmul_swiglu(y, c, rows, w, offsets, Transpose::no);
+      grouped_matmul(c, rows, w, offsets, Transpose::no);
+      grouped_matmul_weight(dw, rows, Factor(c), offsets, Accumulate::no);
+      grouped_matmul_weight(swapped, Factor(c), rows, offsets, Accumulate::no);
+      return swapped;
+    });
+    return std::pair(found, gathers_rows(tokens));
+  };
+  const auto apart = [](const char* kernel) {
+    return Launches{{kernel, 4}, {"dispatch", 4}, {"forward", 1}};
+  };
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    CHECK(launches(90, 16, 24, dtype) == std::pair(Launches{{"grouped_hopper", 4}}, true));
+    CHECK(launches(80, 16, 24, dtype) == std::pair(apart("tensor_core"), false));
+    CHECK(launches(90, 20, 24, dtype) == std::pair(apart("general"), false));
+  }
+  CHECK(launches(90, 16, 24, DType::f32) == std::pair(apart("general"), false));
 }
 
 TEST_CASE("8-bit experts are one launch on Hopper, and are expanded on other GPUs") {

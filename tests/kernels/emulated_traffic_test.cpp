@@ -16,7 +16,7 @@
 #include "kernels/dropout/op.h"
 #include "kernels/embedding/op.h"
 #include "kernels/gelu/op.h"
-#include "kernels/grouped_matmul/factor.h"
+#include "kernels/grouped_matmul/gathered.h"
 #include "kernels/layer_norm/op.h"
 #include "kernels/linear/op.h"
 #include "kernels/matmul/options.h"
@@ -434,6 +434,39 @@ TEST_CASE("traffic: gradients of experts' weights are stored once, without bank 
         launches_of([&] { grouped_matmul_weight(dw, x, dy, offsets, Accumulate::yes); });
     REQUIRE(32 * (next.work.reads.sectors - first.work.reads.sectors) == bytes);
     REQUIRE(next.work.bank_conflicts == 0);
+  }
+}
+
+// Two experts of every token. A tile of 128 rows has the tokens' rows by copies of the producer's lanes, also from
+// the cache. No row is dispatched: from memory come the tokens once, the weights, the slots and the offsets.
+TEST_CASE("traffic: a product gathers the rows of tokens, without bank conflicts") {
+  const test::Rank rank;
+  constexpr std::uint64_t N = 128, E = 2, P = E * N, K = 192, F = 256, kAcross = 2 * F / 256;
+  const Tensor tokens = bf16({N, K}), w = bf16({E, 2 * F, K}), gate_up = bf16({P, 2 * F});
+  const Tensor y = bf16({P, F});
+  std::vector<std::int32_t> experts;
+  for (std::uint64_t slot = 0; slot < P; ++slot)
+    experts.push_back(static_cast<std::int32_t>(slot % E));
+  const Tensor places = Tensor::empty({N, E}, DType::i32),
+               offsets = Tensor::empty({E + 1}, DType::i32), slots = Tensor::empty({P}, DType::i32);
+  dispatch_order(places, offsets, slots, Tensor::from(experts, {N, E}));
+  const RoutedRows rows(tokens, places, slots);
+  const auto product =
+      launches_of([&] { grouped_matmul_swiglu(y, gate_up, rows, w, offsets, Transpose::yes); });
+  require_traffic_of_products(product, E * kAcross * K * 256 * 2, 6 * P * F);
+  REQUIRE(product.work.async_copy_bytes == kAcross * 2 * P * K);
+  CAPTURE(32 * product.work.reads.distinct);
+  REQUIRE(32 * product.work.reads.distinct == 2 * (N * K + E * 2 * F * K) + 4 * P + 32);
+  const Tensor dw = f32({E, 2 * F, K}), dx = f32({E, K, 2 * F});
+  for (const bool of_a : {false, true}) {
+    const auto gradient = launches_of([&] {
+      of_a ? grouped_matmul_weight(dx, rows, Factor(gate_up), offsets, Accumulate::no)
+           : grouped_matmul_weight(dw, Factor(gate_up), rows, offsets, Accumulate::no);
+    });
+    REQUIRE(gradient.work.bank_conflicts == 0);
+    CAPTURE(32 * gradient.work.reads.distinct);
+    REQUIRE(32 * gradient.work.reads.distinct == 2 * (N * K + P * 2 * F) + 4 * P + 32);
+    REQUIRE(32 * gradient.work.writes.sectors == 4 * E * 2 * F * K);
   }
 }
 

@@ -1531,8 +1531,8 @@ FAULTS = {
     },
     ("kernels/grouped_matmul/cuda.cu", "kernels_emulated_gelu_epilogue"): {
         "GELU's gradient takes the epilogue in narrow layers": (
-            "if (!gpu::is_vectorizable(problem.pre, problem.N) || problem.N < kFewestGeluColumns) {",
-            "if (!gpu::is_vectorizable(problem.pre, problem.N)) {"),
+            "gpu::is_vectorizable(problem.pre, problem.N) && problem.N >= kFewestGeluColumns;",
+            "gpu::is_vectorizable(problem.pre, problem.N);"),
     },
     ("kernels/linear/cuda.cpp", "kernels_emulated_gelu_epilogue"): {
         "GELU's gradient takes the epilogue that the rank has not chosen": (

@@ -25,6 +25,9 @@
 // is the gradient of that, the epilogue reads gate and up and stores their gradients. The product is not
 // stored.
 //
+// The rows of an operand may be those of tokens. The producer's warp gathers them (gather.h), and the copy engine
+// copies the other operand.
+//
 // 8-bit numbers are copied and placed as pairs, so a step of the same bytes has twice the depths. Their tiles are
 // narrow: a consumer has two sums for each element of c, that of a step and that of all.
 #include <algorithm>
@@ -34,6 +37,7 @@
 #include "kernels/cuda/work_queue.h"
 #include "kernels/grouped_matmul/hopper/consumer.h"
 #include "kernels/grouped_matmul/hopper/epilogue.h"
+#include "kernels/grouped_matmul/hopper/gather.h"
 #include "kernels/grouped_matmul/hopper/launch.h"
 #include "kernels/grouped_matmul/hopper/staging.h"
 #include "kernels/grouped_matmul/hopper/tiles.h"
@@ -44,29 +48,35 @@ namespace tessera::cuda::groups {
 namespace {
 
 /// By one warp: starts the copies of all steps, in the order in which the consumers take them.
-template <typename List, typename Ring>
+template <typename Gatherer, typename List, typename Ring>
 __device__ void produce(const List& list, const gpu::WorkQueue& queue,
                         const gpu::ClusterNumberRing& numbers, const TensorMaps& maps,
                         const Ring& ring) {
   const bool elected = gpu::elect_lane();
   unsigned tile = 0;
+  Gatherer gatherer(list.p, ring);
   queue.produce_by_warp(numbers, [&](unsigned number) {
     const auto work = list.find(number);
+    gatherer.begin(work);
     for (int depth = 0; depth < work.depth; depth += kStepDepth, ++tile) {
       if (elected) ring.tile(tile).load(maps, work, depth, ring.begin_fill(tile));
+      gatherer.start(work, depth, tile);
     }
+    gatherer.end(work, tile - 1);
   });
+  gatherer.finish(tile - 1);
 }
 
 /// A thread block's shared memory: as many stages as there is room for next to the staging.
-template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
+template <Direction kDirection, int kColumns, Result kResult, Gathered kGathered, typename T,
+          typename U>
 struct Memory {
-  using Tiles = StepTiles<T, kDirection, kColumns, kResult>;
+  using Tiles = StepTiles<T, kDirection, kColumns, kResult, kGathered>;
   using Staging =
       groups::Staging<std::conditional_t<kDirection == Direction::weights, float, U>, kColumns>;
   static constexpr std::size_t kOthers = Staging::kBytes + gpu::NumberRing::kBytes;
-  static constexpr std::size_t kOfStage = Tiles::kBytes + 2 * sizeof(gpu::Barrier);
-  using Ring = gpu::ClusterRing<Tiles, int{(227 * 1024 - kOthers) / kOfStage}>;
+  static constexpr std::size_t kOfStage = Tiles::kElements * sizeof(T) + 2 * sizeof(gpu::Barrier);
+  using Ring = gpu::ClusterRing<Tiles, int{(227 * 1024 - kOthers) / kOfStage}, Tiles::kFills>;
   static constexpr std::size_t kBytes = Ring::kBytes + kOthers;
   Ring ring;
   Staging staging;
@@ -81,12 +91,13 @@ struct Memory {
   }
 };
 
-template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
+template <Direction kDirection, int kColumns, Result kResult, Gathered kGathered, typename T,
+          typename U>
 __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     grouped_hopper_kernel(const Problem<T, U> problem, const __grid_constant__ TensorMaps maps,
                           unsigned* draws) {
   if constexpr (gpu::kHasHopper) {
-    using Memory = groups::Memory<kDirection, kColumns, kResult, T, U>;
+    using Memory = groups::Memory<kDirection, kColumns, kResult, kGathered, T, U>;
     const Memory memory;
     const WorkList<kDirection, kColumns, kResult, T, U> list{problem};
     const gpu::WorkQueue queue{list.count(), draws};
@@ -97,7 +108,8 @@ __global__ void __launch_bounds__(gpu::kRoleThreads, 1)
     using Consumer = groups::Consumer<kDirection, kColumns, kResult, Problem<T, U>,
                                       typename Memory::Ring, typename Memory::Staging>;
     using Epilogue = groups::Epilogue<kResult, Problem<T, U>, typename Memory::Staging>;
-    gpu::run_warp_roles([&] { produce(list, queue, memory.numbers, maps, memory.ring); },
+    using Gatherer = groups::Gatherer<kDirection, kGathered, Problem<T, U>, typename Memory::Ring>;
+    gpu::run_warp_roles([&] { produce<Gatherer>(list, queue, memory.numbers, maps, memory.ring); },
                         [&] {
                           visit_all(Consumer{problem, memory.ring, memory.staging});
                         },
@@ -125,28 +137,36 @@ gpu::TensorMap map_of(const T* data, std::int64_t matrices, std::int64_t rows, s
 }
 
 /// The blocks of a cluster: one, where of two more than a sixteenth would have tiles without rows. The last
-/// two of each expert have one with even odds. (The host does not know the experts' rows.)
+/// two of each expert have one with even odds. (The host does not know the experts' rows.) One, too, where b is
+/// gathered: the copy engine alone copies to several blocks.
 template <typename T, typename U>
 unsigned blocks_of_cluster(const Problem<T, U>& p) {
+  if (p.gathered == Gathered::b) return 1;
   const std::int64_t tiles = ceil_div(p.of_weights ? p.M : p.P, std::int64_t{kTileRows});
   const bool one = p.of_weights || p.offsets == nullptr;
   const std::int64_t idle = one ? tiles % 2 : (p.experts + 1) / 2;
   return 16 * idle <= tiles ? 2 : 1;
 }
 
-template <Direction kDirection, int kColumns, Result kResult, typename T, typename U>
+template <Direction kDirection, int kColumns, Result kResult, Gathered kGathered, typename T,
+          typename U>
 void launch(const Problem<T, U>& p) {
-  using Memory = groups::Memory<kDirection, kColumns, kResult, T, U>;
+  using Memory = groups::Memory<kDirection, kColumns, kResult, kGathered, T, U>;
   using Tiles = typename Memory::Tiles;
   constexpr bool kOfWeights = kDirection == Direction::weights;
   const std::int64_t K = p.K, N = p.N;
-  const TensorMaps maps{map_of(p.a, 1, p.P, kOfWeights ? p.M : K, Tiles::kLeftRows),
-                        kOfWeights           ? map_of(p.b, 1, p.P, N, Tiles::kRightRows)
-                        : Tiles::kTransposed ? map_of(p.b, p.matrices, N, K, Tiles::kRightRows)
-                                             : map_of(p.b, p.matrices, K, N, Tiles::kRightRows)};
+  TensorMaps maps = {};
+  if (kGathered != Gathered::a) {
+    maps.a = map_of(p.a, 1, p.P, kOfWeights ? p.M : K, Tiles::kLeftRows);
+  }
+  if (kGathered != Gathered::b) {
+    maps.b = kOfWeights           ? map_of(p.b, 1, p.P, N, Tiles::kRightRows)
+             : Tiles::kTransposed ? map_of(p.b, p.matrices, N, K, Tiles::kRightRows)
+                                  : map_of(p.b, p.matrices, K, N, Tiles::kRightRows);
+  }
   const unsigned cluster = blocks_of_cluster(p);
   const unsigned clusters = static_cast<unsigned>(gpu::multiprocessors()) / cluster;
-  gpu::launch(grouped_hopper_kernel<kDirection, kColumns, kResult, T, U>,
+  gpu::launch(grouped_hopper_kernel<kDirection, kColumns, kResult, kGathered, T, U>,
               gpu::Grid(dim3(clusters * cluster), cluster), dim3(gpu::kRoleThreads), Memory::kBytes,
               gpu::stream(), p, maps, tickets(current_stream()));
 }
@@ -154,24 +174,26 @@ void launch(const Problem<T, U>& p) {
 /// A wide tile reads less per product. Narrow ones are taken where wide ones would be half empty, and
 /// where a weight has few tiles: an expert's rows are not shared out, so that a large expert's few
 /// tiles would keep few multiprocessors busy. Only the shape of one expert's product decides.
-template <Direction kDirection, Result kResult, typename T, typename U>
+template <Direction kDirection, Result kResult, Gathered kGathered = Gathered::none, typename T,
+          typename U>
 void launch(const Problem<T, U>& p) {
   constexpr std::int64_t kEnough = 32;
   const bool few =
       kDirection == Direction::weights && ceil_div(p.M, kTileRows) * ceil_div(p.N, 256) < kEnough;
-  p.N <= 128 || few ? launch<kDirection, 128, kResult>(p) : launch<kDirection, 256, kResult>(p);
+  p.N <= 128 || few ? launch<kDirection, 128, kResult, kGathered>(p)
+                    : launch<kDirection, 256, kResult, kGathered>(p);
 }
 
-template <Result kResult, typename T>
+template <Result kResult, Gathered kGathered = Gathered::none, typename T>
 void launch_rows(const Problem<T, T>& p) {
-  p.transpose_b ? launch<Direction::rows_transposed, kResult>(p)
-                : launch<Direction::rows, kResult>(p);
+  p.transpose_b ? launch<Direction::rows_transposed, kResult, kGathered>(p)
+                : launch<Direction::rows, kResult, kGathered>(p);
 }
 /// In wide tiles only.
 template <Result kResult, typename T>
 void launch_gelu(const Problem<T, T>& p) {
-  p.transpose_b ? launch<Direction::rows_transposed, 256, kResult>(p)
-                : launch<Direction::rows, 256, kResult>(p);
+  p.transpose_b ? launch<Direction::rows_transposed, 256, kResult, Gathered::none>(p)
+                : launch<Direction::rows, 256, kResult, Gathered::none>(p);
 }
 
 }  // namespace
@@ -188,16 +210,30 @@ bool suits_hopper(const Problem<T, U>& p) {
 template <>
 void multiply_on_hopper(const Problem<E4m3Pair, bfloat16>& p) {
   constexpr Direction kRows = Direction::rows_transposed;
-  p.activated != nullptr ? launch<kRows, 128, Result::gated>(p)
-                         : launch<kRows, 128, Result::product>(p);
+  p.activated != nullptr ? launch<kRows, 128, Result::gated, Gathered::none>(p)
+                         : launch<kRows, 128, Result::product, Gathered::none>(p);
 }
 
 template <typename T, typename U>
 void multiply_on_hopper(const Problem<T, U>& p) {
-  if (p.of_weights) return launch<Direction::weights, Result::product>(p);
+  if (p.of_weights) {
+    constexpr Direction kWeights = Direction::weights;
+    switch (p.gathered) {
+      case Gathered::none:
+        return launch<kWeights, Result::product>(p);
+      case Gathered::a:
+        return launch<kWeights, Result::product, Gathered::a>(p);
+      case Gathered::b:
+        return launch<kWeights, Result::product, Gathered::b>(p);
+    }
+  }
   if constexpr (std::is_same_v<T, U>) {
     if (p.pre != nullptr) return launch_gelu<Result::gelu_gradient>(p);
     if (p.bias != nullptr) return launch_gelu<Result::gelu>(p);
+    if (p.gathered == Gathered::a) {
+      return p.activated != nullptr ? launch_rows<Result::gated, Gathered::a>(p)
+                                    : launch_rows<Result::product, Gathered::a>(p);
+    }
     if (p.gate_up != nullptr) return launch_rows<Result::gated_gradient>(p);
     p.activated != nullptr ? launch_rows<Result::gated>(p) : launch_rows<Result::product>(p);
   }

@@ -28,7 +28,8 @@ struct TensorMaps {
 };
 
 /// The tiles of both operands for a step.
-template <typename T, Direction kDirection, int kColumns, Result kResult>
+template <typename T, Direction kDirection, int kColumns, Result kResult,
+          Gathered kGathered = Gathered::none>
 struct StepTiles {
   static constexpr bool kOfWeights = kDirection == Direction::weights;
   static constexpr bool kTransposed = kDirection == Direction::rows_transposed;
@@ -42,7 +43,10 @@ struct StepTiles {
                                   gpu::PanelTile<T, kStepDepth, kCopied>>;
   using Element = T;
   static constexpr int kElements = Left::kElements + Right::kElements;
-  static constexpr int kBytes = Left::kBytes + Right::kBytes;
+  /// Of the copy engine's copies. 32 lanes make the others (gather.h).
+  static constexpr int kBytes = (kGathered == Gathered::a ? 0 : Left::kBytes) +
+                                (kGathered == Gathered::b ? 0 : Right::kBytes);
+  static constexpr int kFills = kGathered == Gathered::none ? 1 : 1 + 32;
   static constexpr int kRightRows = kTransposed ? kCopied : kStepDepth;
   static constexpr int kLeftRows = kOfWeights ? kStepDepth : kTileRows;
   T* data;
@@ -50,14 +54,15 @@ struct StepTiles {
   __device__ Left left() const { return {data}; }
   __device__ Right right() const { return {data + Left::kElements}; }
 
-  /// By one thread of each block: starts the block's copies of depths from `depth` on.
+  /// By one thread of each block: starts the engine's copies for it, of depths from `depth` on.
   template <typename U>
   __device__ void load(const TensorMaps& maps, const Work<U>& work, int depth,
                        gpu::Barrier& barrier) const {
     gpu::TilePlace a = work.a, b = work.b;
     (kOfWeights ? a.token : a.channel) += depth;
     (kTransposed ? b.channel : b.token) += depth;
-    left().load(maps.a, a, barrier);
+    if (kGathered != Gathered::a) left().load(maps.a, a, barrier);
+    if (kGathered == Gathered::b) return;
     const int step = kSectionsOf<kResult> == kParts ? work.section : kCopied;
     const auto blocks = static_cast<int>(gpu::blocks_of_cluster());
     for (auto part = static_cast<int>(gpu::block_in_cluster()); part < kParts; part += blocks) {
@@ -65,6 +70,16 @@ struct StepTiles {
       (kTransposed ? from.token : from.channel) += part * step;
       const Copy copy{right().data + part * Copy::kElements};
       copy.load(maps.b, from, barrier, static_cast<std::uint16_t>((1 << blocks) - 1));
+    }
+  }
+
+  /// The tile of the operand that is gathered.
+  __device__ auto gathered() const {
+    static_assert(kGathered != Gathered::none);
+    if constexpr (kGathered == Gathered::a) {
+      return left();
+    } else {
+      return right();
     }
   }
 

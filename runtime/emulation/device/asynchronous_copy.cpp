@@ -2,6 +2,7 @@
 
 #include "runtime/emulation/device/block.h"
 #include "runtime/emulation/device/sanitizers.h"
+#include "runtime/emulation/device/warpgroup.h"
 
 namespace tessera::emulation {
 
@@ -45,6 +46,10 @@ void begin_copy(const Copy& copy, const Site& site) {
     block.fail("cp.async to an address outside shared memory", site);
   }
   if (copy.bytes > 16) block.fail("cp.async of more than 16 bytes", site);
+  if (warpgroups_read(copy.shared, 16)) {
+    block.fail("cp.async to shared memory that a wgmma in flight still reads", site);
+  }
+  block.shared().note_copy(copy.shared, SharedMemory::Copied::in_flight);
   block.thread().copies.add(copy);
   block.statistics.async_copy_bytes += copy.bytes;
   if (!accesses_are_counted) return;
@@ -59,7 +64,10 @@ void commit_copies() {
 }
 
 bool take_copy(unsigned groups, Copy& copy) {
-  return block.thread().copies.take(groups, copy);
+  if (!block.thread().copies.take(groups, copy)) return false;
+  block.shared().note_copy(copy.shared, SharedMemory::Copied::unfenced);
+  note_write_for_engines(copy.shared, 16);
+  return true;
 }
 
 }  // namespace tessera::emulation

@@ -1,7 +1,8 @@
 // cp.async: copies of 16 bytes from global to shared memory, while the thread goes on.
 //
 // The destination holds NaNs until the thread waits, and the copy is made at the wait. So a missing
-// wait shows, and so does a buffer that is refilled while other threads still read it.
+// wait shows, and so does a buffer that is refilled while other threads still read it. To wgmma the copy is an
+// ordinary write: it shows after the wait and a fence of the thread that copies (shared_memory.h).
 #pragma once
 
 #include <cstddef>

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kLine = 1024;  // once around the 32 banks eight times: a swizzle's period
 constexpr std::size_t kRedZone = 64;
+constexpr std::size_t kCopyBytes = 16;  // of a cp.async
 constexpr std::size_t kMostArrays = 256;
 constexpr std::size_t kArenaBytes =
     kMostClusterBlocks * kMostSharedBytes + kMostArrays * (kRedZone + 2 * kLine);
@@ -145,23 +146,34 @@ SharedMemory::Array& SharedMemory::array_of(const void* data) {
   const char* const at = static_cast<const char*>(data);
   for (Array& array : arrays_) {
     if (at < array.memory || at >= array.memory + array.bytes) continue;
-    if (array.engine_view.empty()) array.engine_view.assign(array.bytes, '\xff');
     return array;
   }
   block.fail("wgmma, a tile copy or another block takes an address outside shared memory");
 }
 
+std::size_t SharedMemory::offset_in(const Array& array, const void* data) {
+  return static_cast<std::size_t>(static_cast<const char*>(data) - array.memory);
+}
+
+char* SharedMemory::view_of(Array& array) {
+  if (array.engine_view.empty()) array.engine_view.assign(array.bytes, '\xff');
+  return array.engine_view.data();
+}
+
 const void* SharedMemory::engine_view(const void* data) {
   const Unobserved unobserved;
   Array& array = array_of(data);
-  return array.engine_view.data() + (static_cast<const char*>(data) - array.memory);
+  return view_of(array) + offset_in(array, data);
 }
 
 void SharedMemory::show_to_engines(const void* data, std::size_t bytes) {
   const Unobserved unobserved;
   Array& array = array_of(data);
-  std::memcpy(array.engine_view.data() + (static_cast<const char*>(data) - array.memory), data,
-              bytes);
+  const std::size_t first = offset_in(array, data), end = first + bytes;
+  std::memcpy(view_of(array) + first, data, bytes);
+  for (std::size_t i = first / kCopyBytes; i < array.copied.size() && i * kCopyBytes < end; ++i) {
+    array.copied[i] = Copied::seen;
+  }
 }
 
 void SharedMemory::note_write_for_engines(unsigned thread, const void* data, std::size_t bytes) {
@@ -174,6 +186,21 @@ void SharedMemory::show_writes_to_engines(unsigned thread) {
   if (thread >= unfenced_.size()) return;
   for (const Write& write : unfenced_[thread]) show_to_engines(write.data, write.bytes);
   unfenced_[thread].clear();
+}
+
+void SharedMemory::note_copy(const void* data, Copied state) {
+  const Unobserved unobserved;
+  Array& array = array_of(data);
+  if (array.copied.empty()) array.copied.assign(array.bytes / kCopyBytes + 1, Copied::seen);
+  array.copied[offset_in(array, data) / kCopyBytes] = state;
+}
+
+SharedMemory::Copied SharedMemory::copied(const void* data, std::size_t bytes) {
+  const Array& array = array_of(data);
+  if (array.copied.empty()) return Copied::seen;
+  const auto first =
+      array.copied.begin() + static_cast<std::ptrdiff_t>(offset_in(array, data) / kCopyBytes);
+  return *std::max_element(first, first + static_cast<std::ptrdiff_t>(bytes / kCopyBytes));
 }
 
 void note_write_for_engines(const void* data, std::size_t bytes) {

@@ -40,6 +40,12 @@ class SharedMemory {
   void show_to_engines(const void* data, std::size_t bytes);
   void note_write_for_engines(unsigned thread, const void* data, std::size_t bytes);
   void show_writes_to_engines(unsigned thread);
+  /// The 16 bytes at `data` are those of a cp.async by a thread that has not waited for it, or has not fenced
+  /// since. The fence, or a write of the engine, ends both.
+  enum class Copied : unsigned char { seen, in_flight, unfenced };
+  void note_copy(const void* data, Copied state);
+  /// The last of these states among the bytes, which are in one array.
+  Copied copied(const void* data, std::size_t bytes);
 
  private:
   struct Array {
@@ -48,12 +54,15 @@ class SharedMemory {
     std::size_t offset, bytes;
     char* memory;
     std::vector<char> engine_view{};  // empty until an engine looks
+    std::vector<Copied> copied{};     // of each 16 bytes; empty without cp.async
   };
   struct Write {
     const void* data;
     std::size_t bytes;
   };
   Array& array_of(const void* data);
+  static std::size_t offset_in(const Array& array, const void* data);
+  static char* view_of(Array& array);
   char* add(Array array, std::size_t remainder);
   char* reserve(std::size_t bytes, std::size_t remainder);
   std::size_t static_bytes_of_block() const;

@@ -30,6 +30,14 @@ class Rows {
     if (!block.shared().contains(first_row(panel), bytes)) {
       block.fail("wgmma reads beyond an array in shared memory");
     }
+    using Copied = SharedMemory::Copied;
+    const Copied copied = block.shared().copied(first_row(panel), bytes);
+    if (copied == Copied::in_flight) {
+      block.fail("wgmma reads what a cp.async has yet to write: its thread has not waited for it");
+    }
+    if (copied == Copied::unfenced) {
+      block.fail("wgmma reads what a cp.async has written, without a fence of its thread since");
+    }
   }
 
   /// Eight elements, `chunk` chunks behind the start.

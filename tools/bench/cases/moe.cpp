@@ -1,10 +1,12 @@
 // The products of a mixture of experts, with matrices [F / 8, C] as Qwen3-MoE has, and skewed loads.
 //
 // Each token takes two experts. Expert e has about 1 / (e + 1) of the load of expert 0, as words have by
-// Zipf's law. The baseline is one product with the same operations.
+// Zipf's law. The baseline is one product with the same operations. That of a product which gathers the rows of
+// tokens is the same product of rows that a kernel has dispatched before.
 #include <fmt/format.h>
 
-#include "kernels/grouped_matmul/op.h"
+#include "kernels/dispatch/op.h"
+#include "kernels/grouped_matmul/gathered.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/measure/noise.h"
 
@@ -23,6 +25,34 @@ Tensor skewed_offsets(std::int64_t rows, std::int64_t experts) {
   offsets.back() = static_cast<std::int32_t>(rows);
   return Tensor::from(offsets, {experts + 1});
 }
+
+/// Tokens that take two of the experts each, with the loads of skewed_offsets(), and their dispatched rows.
+struct Gathered {
+  RoutedRows rows;
+  Tensor offsets, by_expert;
+
+  Gathered(std::int64_t tokens, std::int64_t columns, std::int64_t experts, DType dtype)
+      : offsets(Tensor::empty({experts + 1}, DType::i32)),
+        by_expert(Tensor::empty({2 * tokens, columns}, dtype)) {
+    const auto ends = skewed_offsets(2 * tokens, experts).to_vector<std::int32_t>();
+    std::vector<std::int32_t> ids;
+    for (std::int64_t e = 0; e < experts; ++e) {
+      ids.resize(static_cast<std::size_t>(ends[static_cast<std::size_t>(e + 1)]),
+                 static_cast<std::int32_t>(e));
+    }
+    // Slots next to each other are of distant experts.
+    std::vector<std::int32_t> of_tokens;
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      for (const std::int64_t at : {token, tokens + token}) {
+        of_tokens.push_back(ids[static_cast<std::size_t>(at)]);
+      }
+    }
+    const Tensor places = Tensor::empty({tokens, 2}, DType::i32),
+                 slots = Tensor::empty({2 * tokens}, DType::i32);
+    dispatch_order(places, offsets, slots, Tensor::from(of_tokens, {tokens, 2}));
+    rows = RoutedRows(noise({tokens, columns}, dtype), places, slots);
+  }
+};
 
 }  // namespace
 
@@ -61,6 +91,23 @@ void add_moe_cases(CaseList& list) {
           };
         },
         Baseline::own_matmul);
+    list.compute_bound(
+        fmt::format("grouped_gather_{}", E), shape, bytes - list.bytes(P - list.rows, C), 1.0,
+        {forward},
+        [=, tokens = list.rows] {
+          return [y = Tensor::empty({P, F}, dtype), x = Gathered(tokens, C, E, dtype),
+                  weight = noise({E, F, C}, dtype)] {
+            grouped_matmul(y, x.rows, weight, x.offsets, Transpose::yes);
+          };
+        },
+        Baseline::apart,
+        [=, tokens = list.rows] {
+          return [y = Tensor::empty({P, F}, dtype), x = Gathered(tokens, C, E, dtype),
+                  weight = noise({E, F, C}, dtype)] {
+            dispatch(x.by_expert, x.rows.values.values, x.rows.places);
+            grouped_matmul(y, x.by_expert, weight, x.offsets, Transpose::yes);
+          };
+        });
   }
 }
 

@@ -18,8 +18,8 @@ LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens)
     least.backward += 6 * N * (H + K) * D + 4 * N * (H + K);
   }
   if (has_experts) {
-    least.forward += 4 * N * C * (of_token + 1);
-    least.backward += 4 * N * C * (of_token + 1) + 10 * N * F;
+    least.forward += 2 * N * C * (of_token + 1);
+    least.backward += 2 * N * C * (of_token + 1) + 10 * N * F;
   }
   return least;
 }

@@ -24,8 +24,8 @@ struct LayerBytes {
 /// part of RoPE's pass: forward they add a statistic for each head. GPT-2 has no RoPE. GELU, biases and a
 /// dense layer's SwiGLU can be part of the products, and dq and dk can be rotated back before they are
 /// stored: 0. Attention's backward pass reads q, k, v, o, do and a statistic and writes dq, dk and dv. With
-/// experts F is that of a token's k experts together. Moving a token's row to them reads it once and
-/// writes it k times, and moving it back does the reverse: together 4NC(k + 1), forward and backward.
+/// experts F is that of a token's k experts together. Their products read the tokens' rows where these are.
+/// Moving the rows of results back reads k for a token and writes one: 2NC(k + 1), forward and backward.
 LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens);
 
 }  // namespace tessera

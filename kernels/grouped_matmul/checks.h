@@ -1,0 +1,19 @@
+// The checks of grouped products (op.h), whose rows may be those of tokens (gathered.h).
+#pragma once
+
+#include "kernels/checks.h"
+#include "kernels/grouped_matmul/gathered.h"
+
+namespace tessera {
+
+/// Checks the arguments of a product of rows.
+void check_product_of_rows(std::string_view op, Out c, const RoutedRows& a, const Tensor& b,
+                           const Tensor& offsets, Transpose transpose_b);
+/// The same, and c is gate and up of y.
+void check_gated_product(std::string_view op, Out y, Out c, const RoutedRows& a, const Tensor& b,
+                         const Tensor& offsets, Transpose transpose_b);
+/// Checks the arguments of a weight's gradient.
+void check_product_of_weights(std::string_view op, Out c, const RoutedRows& a, const RoutedRows& b,
+                              const Tensor& offsets);
+
+}  // namespace tessera
