@@ -13,7 +13,6 @@
 #include "autograd/operations/divided.h"
 #include "autograd/token_pieces.h"
 #include "kernels/dispatch/op.h"
-#include "kernels/swiglu/op.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 
@@ -137,13 +136,11 @@ class Backward {
   void through_down(ExpertLayerGradient& sum) {
     const Factor dy = fp8_factor(call_.down.weight, Fp8Role::gradient,
                                  call_.at.at_experts(std::exchange(dy_, {})));
-    // The gradient of down's rows, and then these rows once more.
-    const Tensor h = call_.down.input_gradient(dy, call_.at.offsets());
     const bool weighed = call_.weighs(WeighedInput::down);
     Tensor dweights = weighed ? weights_gradient(call_.weights_there) : Tensor();
-    const Columns gate = first_half(gate_up_.values), up = second_half(gate_up_.values);
-    weighed_swiglu_backward(h, dweights, gate, up, h, gate, up, call_.places_there,
-                            call_.weights_there);
+    const Tensor h =
+        call_.down.swiglu_gradient(dweights, gate_up_.values, dy, call_.at.offsets(),
+                                   call_.places_there, call_.at.slots(), call_.weights_there);
     if (weighed && call_.divides()) dweights = sum_of_parts(dweights);
     if (weighed) dweights_ = call_.at.to_tokens(dweights);
     if (!call_.down.trains()) return;

@@ -79,7 +79,11 @@ struct Problem {
   U* c;
   U* gated = nullptr;          // [P, N / 2]: SwiGLU of c's rows, which are gate and up
   const U* gate_up = nullptr;  // [P, 2 N], like c: c is their gradient, the product that of SwiGLU
-  const float* inverse_a = nullptr;  // of 8-bit a and b: the value of the number 1
+                               // or, if `gated` [P, N] is there, of weighed rows, which it gets
+  const std::int32_t* slots = nullptr;  // [P], of the rows' weights; null: they are 1
+  const U* weights = nullptr;           // by slot
+  float* sums = nullptr;                // [tiles across, P], by slot: their gradients' parts
+  const float* inverse_a = nullptr;     // of 8-bit a and b: the value of the number 1
   const float* inverse_b = nullptr;
   const std::int32_t* offsets;  // null: one expert has all P rows (Hopper's kernel only)
   int experts;

@@ -23,7 +23,8 @@
 // Where c is gate and up, a tile has both of a column, and the epilogue stores silu(gate) * up as well. A
 // kernel of its own would read c again: 4 bytes for each element of the result in 16 bits. Where the product
 // is the gradient of that, the epilogue reads gate and up and stores their gradients. The product is not
-// stored.
+// stored. Rows of experts are weighed, too: the epilogue stores the weighed rows once more, and each tile's
+// part of the weights' gradients.
 //
 // 8-bit numbers are copied and placed as pairs, so a step of the same bytes has twice the depths. Their tiles are
 // narrow: a consumer has two sums for each element of c, that of a step and that of all.
@@ -159,7 +160,8 @@ void launch(const Problem<T, U>& p) {
   constexpr std::int64_t kEnough = 32;
   const bool few =
       kDirection == Direction::weights && ceil_div(p.M, kTileRows) * ceil_div(p.N, 256) < kEnough;
-  p.N <= 128 || few ? launch<kDirection, 128, kResult>(p) : launch<kDirection, 256, kResult>(p);
+  columns_of_tile(p.N) == 128 || few ? launch<kDirection, 128, kResult>(p)
+                                     : launch<kDirection, 256, kResult>(p);
 }
 
 template <Result kResult, typename T>
@@ -190,7 +192,10 @@ template <typename T, typename U>
 void multiply_on_hopper(const Problem<T, U>& p) {
   if (p.of_weights) return launch<Direction::weights, Result::product>(p);
   if constexpr (std::is_same_v<T, U>) {
-    if (p.gate_up != nullptr) return launch_rows<Result::gated_gradient>(p);
+    if (p.gate_up != nullptr) {
+      return p.gated != nullptr ? launch_rows<Result::weighed_gradient>(p)
+                                : launch_rows<Result::gated_gradient>(p);
+    }
     p.gated != nullptr ? launch_rows<Result::gated>(p) : launch_rows<Result::product>(p);
   }
 }
