@@ -131,6 +131,24 @@ Tensor ExpertLayer::input_gradient(const RoutedRows& rows, const Tensor& offsets
   return dx;
 }
 
+Tensor ExpertLayer::swiglu_gradient(const Tensor& dweights, const Tensor& gate_up,
+                                    const RoutedRows& rows, const Tensor& offsets,
+                                    const Tensor& places, const Tensor& slots,
+                                    const Tensor& weights) const {
+  if (weight.adapter() != nullptr) {
+    const Tensor h = input_gradient(rows, offsets);
+    const Columns gate = first_half(gate_up), up = second_half(gate_up);
+    weighed_swiglu_backward(h, dweights, gate, up, h, gate, up, places, weights);
+    return h;
+  }
+  const Factor w = factor(rows.values);
+  const Tensor h = activation({rows.size(0), inputs()}, product_dtype(rows.values));
+  log_product(Work::Kind::backward, rows, inputs(), outputs(), 1);
+  grouped_matmul_swiglu_backward(h, dweights, gate_up, rows, w, gate_up, offsets, places, slots,
+                                 weights, backward(layout));
+  return h;
+}
+
 Tensor ExpertLayer::part(const Factor& rows, const Tensor& offsets, std::int64_t i) const {
   const Factor w = factor(rows);
   const Tensor y = activation({rows.size(0), outputs()}, statistics_dtype(product_dtype(rows)));

@@ -91,6 +91,13 @@ void append_sorted(Counts& places, Counts& offsets, const Counts& received, std:
   }
 }
 
+/// The index of each place.
+Counts reversed(const Counts& places) {
+  Counts slots(places.size());
+  for (std::size_t i = 0; i < places.size(); ++i) slots[places[i]] = static_cast<std::int32_t>(i);
+  return slots;
+}
+
 /// The copies of every rank's tokens in a dry run, for the rank that holds the experts [first, first + n). Only
 /// their counts matter.
 TokenCopies assumed_copies(const Shape& places, std::int64_t first_row, const Counts& offsets,
@@ -231,6 +238,7 @@ ExpertRows::ExpertRows(std::shared_ptr<ExpertExchange> exchange, const DispatchO
     std::iota(places.begin(), places.end(), 0);
   }
   places_ = on_device(places, {rows, 1});
+  if (order.slots.defined()) slots_ = on_device(reversed(places), {rows});
 }
 
 Journey ExpertRows::announce(const TokenCopies& copies, std::vector<std::int64_t> received) {

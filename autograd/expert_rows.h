@@ -90,6 +90,8 @@ class ExpertRows {
   const Tensor& offsets_of(int sum) const { return offsets_of_[static_cast<std::size_t>(sum)]; }
   /// [P, 1] i32: the place among the groups of each row that has arrived. Only where rows travel.
   const Tensor& places() const { return places_; }
+  /// [P] i32: the reverse of the places at the experts, or of the tokens' if no rows travel. Only on GPUs.
+  const Tensor& slots() const { return slots_; }
 
  private:
   /// `own` [E + 1] and `received` [R, n + 1]: offsets of this rank's rows, and of those for the experts
@@ -98,7 +100,7 @@ class ExpertRows {
              const std::vector<std::int32_t>& own, const std::vector<std::int32_t>& received);
   /// All experts are here.
   explicit ExpertRows(const DispatchOrder& order)
-      : order_(order), offsets_(order.offsets), offsets_of_({order.offsets}) {}
+      : order_(order), offsets_(order.offsets), slots_(order.slots), offsets_of_({order.offsets}) {}
 
   bool sorts_again() const;
   /// Makes the copies known to their ranks, which get `received` copies. Returns the numbers on their way.
@@ -110,7 +112,7 @@ class ExpertRows {
   /// Rows for, and from, each rank.
   std::vector<std::int64_t> sent_rows_, received_rows_, sent_copies_, received_copies_;
   DispatchOrder order_;
-  Tensor offsets_, places_;
+  Tensor offsets_, places_, slots_;
   /// The tokens of the copies that this rank sends, and the numbers of the copies that arrived rows are of
   /// among those of their source: i32. Undefined without copies.
   Tensor copied_, copy_of_;

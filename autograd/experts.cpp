@@ -13,7 +13,6 @@
 #include "autograd/operations/divided.h"
 #include "autograd/token_pieces.h"
 #include "kernels/dispatch/op.h"
-#include "kernels/swiglu/op.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 
@@ -29,7 +28,7 @@ struct LayerGradients {
 struct Call {
   ExpertLayer gate_up, down;
   WeighedInput weighed;
-  Tensor weights, places, slots;
+  Tensor weights, places;
   ExpertRows at;
   /// WeighedInput::down: the weights of the rows at the experts, and the rows' places there.
   Tensor weights_there = {}, places_there = {};
@@ -41,7 +40,7 @@ struct Call {
   /// The rows of tokens that the layer multiplies, on their way to its experts. They are times `weights`, if these
   /// are defined. They stay where they are if its products gather them.
   Journey send(const ExpertLayer& layer, const Tensor& tokens, const Tensor& weights) const {
-    const bool gathered = !at.travel() && !weights.defined() && slots.defined() &&
+    const bool gathered = !at.travel() && !weights.defined() && at.slots().defined() &&
                           gathers_rows(tokens) && !multiplies_in_fp8(layer.weight);
     if (gathered) return {.rows = tokens, .of_tokens = true};
     return at.tokens_to_experts(tokens, weights);
@@ -52,7 +51,7 @@ struct Call {
 
   /// The same at the experts.
   RoutedRows at_experts(const ExpertLayer& layer, Fp8Role role, Journey journey) const {
-    if (journey.of_tokens) return {journey.rows, places, slots};
+    if (journey.of_tokens) return {journey.rows, places, at.slots()};
     return fp8_factor(layer.weight, role, at.at_experts(std::move(journey)));
   }
   RoutedRows inputs(Journey journey) const {
@@ -149,13 +148,11 @@ class Backward {
   /// Adds to down's gradient. gate_up_ becomes its own gradient.
   void through_down(ExpertLayerGradient& sum) {
     const RoutedRows dy = call_.at_experts(call_.down, Fp8Role::gradient, std::exchange(dy_, {}));
-    // The gradient of down's rows, and then these rows once more.
-    const Tensor h = call_.down.input_gradient(dy, call_.at.offsets());
     const bool weighed = call_.weighs(WeighedInput::down);
     Tensor dweights = weighed ? weights_gradient(call_.weights_there) : Tensor();
-    const Columns gate = first_half(gate_up_.values), up = second_half(gate_up_.values);
-    weighed_swiglu_backward(h, dweights, gate, up, h, gate, up, call_.places_there,
-                            call_.weights_there);
+    const Tensor h =
+        call_.down.swiglu_gradient(dweights, gate_up_.values, dy, call_.at.offsets(),
+                                   call_.places_there, call_.at.slots(), call_.weights_there);
     if (weighed && call_.divides()) dweights = sum_of_parts(dweights);
     if (weighed) dweights_ = call_.at.to_tokens(dweights);
     if (!call_.down.trains()) return;
@@ -319,7 +316,6 @@ Variable experts(const Variable& x, const Routing& routing, const Parameter& gat
                                .weighed = options.weighed,
                                .weights = of(routing.weights.data()),
                                .places = orders[i].places,
-                               .slots = orders[i].slots,
                                .at = std::move(ways[i])},
                           of(rows), of(results), axis == nullptr ? of(residuals) : Tensor());
   }

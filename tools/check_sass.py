@@ -49,8 +49,8 @@ EXPONENTIALS = QUERIES * KEYS // THREADS + 2
 CONVERSIONS = QUERIES * KEYS // THREADS // 2
 MOST = 1.15
 EPILOGUE_THREADS, TILE = 96, 128 * 256
-STORES = {"0": 1, "1": 3, "2": 2}  # of a chunk, by the kernel's Result: c; gate, up and SwiGLU; two gradients
-DEPTHS = {"0": 768, "1": 768, "2": 1024}
+STORES = {"0": 1, "1": 3, "2": 2, "3": 3}
+DEPTHS = {"0": 768, "1": 768, "2": 1024, "3": 1536}
 
 FUNCTION = re.compile(r"^\s*Function : (\w+)")
 INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")

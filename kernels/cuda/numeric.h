@@ -121,6 +121,24 @@ __device__ float2 unpack(unsigned word) {
   return {load(pair[0]), load(pair[1])};
 }
 
+/// The values that memory of T holds after these are stored there. One conversion rounds two to 16 bits.
+template <typename T, int count>
+__device__ void round_all(float (&values)[count]) {
+  if constexpr (sizeof(T) == 2 && count % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < count; i += 2) {
+      const unsigned word = pack<T>(values[i], values[i + 1]);
+      T low, high;
+      low.bits = static_cast<std::uint16_t>(word),
+      high.bits = static_cast<std::uint16_t>(word >> 16);
+      values[i] = load(low), values[i + 1] = load(high);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < count; ++i) values[i] = rounded<T>(values[i]);
+  }
+}
+
 /// 16 bytes of T as floats: one load or store instruction. Addresses must be multiples of 16.
 template <typename T>
 struct Vector {
@@ -159,6 +177,18 @@ struct Vector {
   }
   __device__ void store(T* destination) const {
     *reinterpret_cast<uint4*>(destination) = pack();
+  }
+  /// The same in one instruction, where the compiler would make four: it does not know that the memory is global.
+  __device__ void store_at_once(T* destination) const {
+#if defined(__CUDACC__)
+    const uint4 raw = pack();
+    asm volatile(
+        "st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(destination)),
+        "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w)
+        : "memory");
+#else
+    store(destination);
+#endif
   }
 };
 

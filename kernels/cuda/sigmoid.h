@@ -57,5 +57,29 @@ __device__ inline void differentiate_swiglu(float& gate, float& up, float d) {
   gate = d * up * derivative;
   up = d * value;
 }
+/// The same for a part of a row that was weighed: y = weight * h, where h = swiglu(gate, up) was stored as T, and d
+/// is the gradient of y. d becomes y. Adds the part of the weight's gradient, d h.
+template <typename T, int kWidth>
+__device__ void differentiate_weighed_swiglu(float (&gate)[kWidth], float (&up)[kWidth],
+                                             float (&d)[kWidth], float weight, float& dweight) {
+  constexpr int kTogether = kWidth % 2 == 0 ? 2 : 1;  // in one conversion
+#pragma unroll
+  for (int i = 0; i < kWidth; i += kTogether) {
+    float h[kTogether], dh[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      h[j] = swiglu(gate[i + j], up[i + j]);
+      dh[j] = d[i + j] * weight;
+    }
+    round_all<T>(h);
+    round_all<T>(dh);
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      dweight += d[i + j] * h[j];
+      differentiate_swiglu(gate[i + j], up[i + j], dh[j]);
+      d[i + j] = h[j] * weight;
+    }
+  }
+}
 
 }  // namespace tessera::gpu

@@ -107,16 +107,16 @@ __device__ void run_warp_roles(Produce produce, Consume consume) {
     consume();
   }
 }
-/// The same, and finish() with the epilogue's threads: 88 + 2 * 208 registers. (The epilogue is no warpgroup
+/// The same, and finish() with the epilogue's threads: 120 + 2 * 192 registers. (The epilogue is no warpgroup
 /// of its own, because a block of 512 threads starts with 128 registers each, and ptxas refuses wgmma of 256
 /// columns in a kernel of less than 154.)
 template <typename Produce, typename Consume, typename Finish>
 __device__ void run_warp_roles(Produce produce, Consume consume, Finish finish) {
   if (threadIdx.x < kWarpgroup) {
-    lower_registers<88>();
+    lower_registers<120>();
     threadIdx.x < 32 ? produce() : finish();
   } else {
-    raise_registers<208>();
+    raise_registers<192>();
     consume();
   }
 }

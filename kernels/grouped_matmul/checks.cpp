@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/swiglu/checks.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 
@@ -33,10 +34,10 @@ void check_groups(std::string_view op, std::string_view name, const RoutedRows& 
 
 }  // namespace
 
-void check_product_of_rows(std::string_view op, Out c, const RoutedRows& a, const Tensor& b,
-                           const Tensor& offsets, Transpose transpose_b) {
+void check_product_of_rows(std::string_view op, const Argument& c, const RoutedRows& a,
+                           const Tensor& b, const Tensor& offsets, Transpose transpose_b) {
   const Tensor& rows = a.values.values;
-  check_on_one_device(op, {{"c", c}, {"a", rows}, {"b", b}, {"offsets", offsets}});
+  check_on_one_device(op, {c, {"a", rows}, {"b", b}, {"offsets", offsets}});
   check_same_floating(op, {{"a", rows}, {"b", b}});
   check_rank(op, {"b", b}, 3);
   const std::int64_t E = b.size(0), groups = E == 0 ? 0 : std::max(E, offsets.numel() - 1);
@@ -47,18 +48,37 @@ void check_product_of_rows(std::string_view op, Out c, const RoutedRows& a, cons
   const std::int64_t K = b.size(transposed ? 2 : 1), N = b.size(transposed ? 1 : 2);
   check(a.size(1) == K, "{}: a is {} and b is {}{}; a must have {} columns", op, describe(rows),
         describe(b), transposed ? ", transposed" : "", K);
-  check_shape(op, {"c", c}, {a.size(0), N});
-  check_apart(op, {"c", c}, {"a", rows});
-  check_apart(op, {"c", c}, {"b", b});
+  check_shape(op, c, {a.size(0), N});
+  check_apart(op, c, {"a", rows});
+  check_apart(op, c, {"b", b});
 }
 
 void check_gated_product(std::string_view op, Out y, Out c, const RoutedRows& a, const Tensor& b,
                          const Tensor& offsets, Transpose transpose_b) {
   check_same_floating(op, {{"c", c}, {"a", a.values.values}});
-  check_product_of_rows(op, c, a, b, offsets, transpose_b);
+  check_product_of_rows(op, {"c", c}, a, b, offsets, transpose_b);
   check_gate_up(op, {"c", c}, {"y", y});
   check_apart(op, {"y", y}, {"a", a.values.values});
   check_apart(op, {"y", y}, {"b", b});
+}
+
+void check_gated_gradient(std::string_view op, Out y, Out dweights, Out dgate_up,
+                          const RoutedRows& a, const Tensor& b, const Tensor& gate_up,
+                          const Tensor& offsets, const Tensor& places, const Tensor& slots,
+                          const Tensor& weights, Transpose transpose_b) {
+  check_same_floating(op, {{"y", y}, {"a", a.values.values}});
+  check_product_of_rows(op, {"y", y}, a, b, offsets, transpose_b);
+  for (const Argument& packed : {Argument{"dgate_up", dgate_up}, Argument{"gate_up", gate_up}}) {
+    check_gate_up(op, packed, {"y", y});
+  }
+  check_same_or_apart(op, {"dgate_up", dgate_up}, {"gate_up", gate_up});
+  check_apart(op, {"dgate_up", dgate_up}, {"a", a.values.values});
+  check_apart(op, {"dgate_up", dgate_up}, {"b", b});
+  check_row_weights(op, {"y", y}, dweights, places, weights);
+  if (!slots.defined()) return;
+  check_on_one_device(op, {{"slots", slots}, {"y", y}});
+  check_dtype(op, {"slots", slots}, DType::i32);
+  check_shape(op, {"slots", slots}, {y.size(0)});
 }
 
 void check_product_of_weights(std::string_view op, Out c, const RoutedRows& a, const RoutedRows& b,

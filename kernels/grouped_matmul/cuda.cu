@@ -4,11 +4,15 @@
 // instructions where the GPU has them (hopper/products.cu), otherwise by mma.sync. Hopper's take 8-bit
 // operands, too. The general kernel takes the others, f32 among them, in f32 without tensor cores. None
 // splits a sum, and each runs over the depth in order, so the bits are the same in every run.
+//
+// The gradients of rows' weights are sums over the columns of several tiles. Each tile stores its part, 4
+// bytes for a row, and one more kernel adds them.
 #include "kernels/cuda/device_attributes.h"
 #include "kernels/grouped_matmul/gathered.h"
 #include "kernels/grouped_matmul/groups.h"
 #include "kernels/grouped_matmul/hopper/launch.h"
 #include "kernels/grouped_matmul/tensor_core_tile.h"
+#include "runtime/category.h"
 
 namespace tessera::cuda {
 namespace {
@@ -68,6 +72,19 @@ __global__ void __launch_bounds__(gpu::kThreads) general_kernel(Problem<T, U> pr
       gpu::store(to, (problem.accumulate ? gpu::load(to) : 0.0f) + sum[i][j]);
     }
   }
+}
+
+// ---- The weights' gradients
+
+/// dweights [rows] = the sum of the tiles' parts [tiles, rows], in the order of the tiles.
+template <typename T>
+__global__ void __launch_bounds__(gpu::kThreads)
+    sum_tiles_kernel(T* dweights, const float* parts, std::int64_t rows, std::int64_t tiles) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  float sum = parts[row];
+  for (std::int64_t tile = 1; tile < tiles; ++tile) sum += parts[tile * rows + row];
+  gpu::store(dweights[row], sum);
 }
 
 // ---- The choice of the kernel
@@ -270,13 +287,50 @@ bool fp8_grouped_matmul(Out y, Out c, const Factor& a, const Factor& b, const Te
   return multiplies_on_hopper(problem);
 }
 
-bool matmul_swiglu_backward(Out dgate_up, const Tensor& dy, const Tensor& b, const Tensor& gate_up,
-                            Transpose transpose_b) {
-  return launch_dense(dgate_up, dy, b, transpose_b, [&](auto& problem) {
-    problem.N = dgate_up.size(1) / 2;
-    point(problem.gate_up, gate_up);
-    return gpu::is_vectorizable(problem.gate_up, problem.N);
+bool grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const Tensor& a,
+                                    const Tensor& b, const Tensor& gate_up, const Tensor& offsets,
+                                    const Tensor& slots, const Tensor& weights,
+                                    Transpose transpose_b) {
+  return gathered_grouped_matmul_swiglu_backward(y, dweights, dgate_up, Factor(a), b, gate_up,
+                                                 offsets, slots, weights, transpose_b);
+}
+
+bool gathered_grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const RoutedRows& a,
+                                             const Tensor& b, const Tensor& gate_up,
+                                             const Tensor& offsets, const Tensor& slots,
+                                             const Tensor& weights, Transpose transpose_b) {
+  if (dgate_up.numel() == 0 || b.size(0) == 0) return false;
+  bool launched = false;
+  gpu::visit(dgate_up.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if constexpr (sizeof(T) == 2) {
+      Problem<T, T> problem =
+          problem_of_rows<T>(dgate_up, a.values.values, b, offsets, transpose_b);
+      problem.N = dgate_up.size(1) / 2;
+      problem.gate_up = gate_up.data<T>();
+      problem.activated = gpu::pointer<T>(y);
+      if (a.of_tokens()) gather(problem, Gathered::a, a);
+      if (!gpu::is_vectorizable(problem.gate_up, problem.N) ||
+          !gpu::is_vectorizable(problem.activated, problem.N)) {
+        return;
+      }
+      const std::int64_t tiles = ceil_div(problem.N, groups::columns_of_tile(problem.N));
+      const CategoryScope scope(Category::workspace);
+      Tensor parts;
+      if (weights.defined()) {
+        parts = Tensor::empty({tiles, problem.P}, DType::f32);
+        problem.slots = slots.data<std::int32_t>();
+        problem.weights = weights.data<T>();
+        problem.sums = parts.data<float>();
+      }
+      launched = multiplies_on_hopper(problem);
+      if (!launched || !weights.defined()) return;
+      gpu::launch(sum_tiles_kernel<T>, dim3(gpu::blocks_for(problem.P, gpu::kThreads, INT32_MAX)),
+                  dim3(gpu::kThreads), 0, gpu::stream(), dweights.data<T>(), problem.sums,
+                  problem.P, tiles);
+    }
   });
+  return launched;
 }
 
 bool matmul_gelu(Out y, Out pre, const Tensor& x, const Tensor& b, const Tensor& bias,

@@ -36,4 +36,16 @@ void grouped_matmul_swiglu(Out y, Out c, const Factor& a, const Factor& b, const
   grouped_matmul_swiglu(y, c, expanded(a), expanded(b), offsets, transpose_b);
 }
 
+void grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const Factor& a,
+                                    const Factor& b, const Tensor& gate_up, const Tensor& offsets,
+                                    const Tensor& places, const Tensor& slots,
+                                    const Tensor& weights, Transpose transpose_b) {
+  if (multiply_fp8({}, y, a, b, offsets, transpose_b)) {
+    return weighed_swiglu_backward(y, dweights, first_half(dgate_up), second_half(dgate_up), y,
+                                   first_half(gate_up), second_half(gate_up), places, weights);
+  }
+  grouped_matmul_swiglu_backward(y, dweights, dgate_up, expanded(a), expanded(b), gate_up, offsets,
+                                 places, slots, weights, transpose_b);
+}
+
 }  // namespace tessera

@@ -14,6 +14,10 @@ void grouped_matmul(Out c, const Factor& a, const Factor& b, const Tensor& offse
                     Transpose transpose_b);
 void grouped_matmul_swiglu(Out y, Out c, const Factor& a, const Factor& b, const Tensor& offsets,
                            Transpose transpose_b);
+void grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const Factor& a,
+                                    const Factor& b, const Tensor& gate_up, const Tensor& offsets,
+                                    const Tensor& places, const Tensor& slots,
+                                    const Tensor& weights, Transpose transpose_b);
 
 namespace cuda {
 /// grouped_matmul of 8-bit factors, or grouped_matmul_swiglu if y is defined. False, and nothing is done, if the GPU,

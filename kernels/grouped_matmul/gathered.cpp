@@ -20,6 +20,23 @@ bool multiply_tokens(Out y, Out c, const RoutedRows& a, const Tensor& b, const T
   }
   return done;
 }
+bool multiply_tokens_gradient(Out y, Out dweights, Out dgate_up, const RoutedRows& a,
+                              const Tensor& b, const Tensor& gate_up, const Tensor& offsets,
+                              const Tensor& slots, const Tensor& weights, Transpose transpose_b) {
+  bool done = false;
+  if constexpr (kHasCuda) {
+    const bool weighs = weights.defined();
+    if (!a.slots.defined() || y.device().is_cpu()) return false;
+    if (weighs && (!slots.defined() || dweights.rank() != 2)) return false;
+    const auto run = [&] {
+      done = cuda::gathered_grouped_matmul_swiglu_backward(y, dweights, dgate_up, a, b, gate_up,
+                                                           offsets, slots, weights, transpose_b);
+    };
+    run_observed("gathered_grouped_matmul_swiglu_backward", run, y, dweights, dgate_up,
+                 a.values.values, a.slots, b, gate_up, offsets, slots, weights);
+  }
+  return done;
+}
 bool multiply_tokens_weight(Out c, const RoutedRows& a, const RoutedRows& b, const Tensor& offsets,
                             Accumulate accumulate) {
   bool done = false;
@@ -61,7 +78,7 @@ void grouped_matmul(Out c, const RoutedRows& a, const Factor& b, const Tensor& o
   if (a.of_tokens()) {
     constexpr std::string_view op = "grouped_matmul";
     check_same_floating(op, {{"c", c}, {"a", a.values.values}});
-    check_product_of_rows(op, c, a, b.values, offsets, transpose_b);
+    check_product_of_rows(op, {"c", c}, a, b.values, offsets, transpose_b);
     if (multiply_tokens({}, c, a, b.values, offsets, transpose_b)) return;
   }
   grouped_matmul(c, dispatched(a), b, offsets, transpose_b);
@@ -74,6 +91,22 @@ void grouped_matmul_swiglu(Out y, Out c, const RoutedRows& a, const Factor& b,
     if (multiply_tokens(y, c, a, b.values, offsets, transpose_b)) return;
   }
   grouped_matmul_swiglu(y, c, dispatched(a), b, offsets, transpose_b);
+}
+
+void grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const RoutedRows& a,
+                                    const Factor& b, const Tensor& gate_up, const Tensor& offsets,
+                                    const Tensor& places, const Tensor& slots,
+                                    const Tensor& weights, Transpose transpose_b) {
+  if (a.of_tokens()) {
+    check_gated_gradient("grouped_matmul_swiglu_backward", y, dweights, dgate_up, a, b.values,
+                         gate_up, offsets, places, slots, weights, transpose_b);
+    if (multiply_tokens_gradient(y, dweights, dgate_up, a, b.values, gate_up, offsets, slots,
+                                 weights, transpose_b)) {
+      return;
+    }
+  }
+  grouped_matmul_swiglu_backward(y, dweights, dgate_up, dispatched(a), b, gate_up, offsets, places,
+                                 slots, weights, transpose_b);
 }
 
 void grouped_matmul_weight(Out c, const RoutedRows& a, const RoutedRows& b, const Tensor& offsets,

@@ -40,6 +40,10 @@ void grouped_matmul(Out c, const RoutedRows& a, const Factor& b, const Tensor& o
                     Transpose transpose_b);
 void grouped_matmul_swiglu(Out y, Out c, const RoutedRows& a, const Factor& b,
                            const Tensor& offsets, Transpose transpose_b);
+void grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const RoutedRows& a,
+                                    const Factor& b, const Tensor& gate_up, const Tensor& offsets,
+                                    const Tensor& places, const Tensor& slots,
+                                    const Tensor& weights, Transpose transpose_b);
 void grouped_matmul_weight(Out c, const RoutedRows& a, const RoutedRows& b, const Tensor& offsets,
                            Accumulate accumulate);
 
@@ -49,6 +53,10 @@ decltype(tessera::gathers_rows) gathers_rows;
 /// kernel gathers them.
 bool gathered_grouped_matmul(Out y, Out c, const RoutedRows& a, const Tensor& b,
                              const Tensor& offsets, Transpose transpose_b);
+bool gathered_grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const RoutedRows& a,
+                                             const Tensor& b, const Tensor& gate_up,
+                                             const Tensor& offsets, const Tensor& slots,
+                                             const Tensor& weights, Transpose transpose_b);
 bool gathered_grouped_matmul_weight(Out c, const RoutedRows& a, const RoutedRows& b,
                                     const Tensor& offsets, Accumulate accumulate);
 }  // namespace cuda

@@ -85,13 +85,16 @@ struct Problem {
   U* c;
   U* activated = nullptr;  // [P, N / 2]: SwiGLU of c's rows, which are gate and up; or [P, N]: GELU
   const U* gate_up = nullptr;  // [P, 2 N], like c: c is their gradient, the product that of SwiGLU
+                               // or, if `activated` [P, N] is there, of weighed rows, which it gets
   const T* bias = nullptr;     // [N], with GELU
   const U* pre = nullptr;      // [P, N]: c is its gradient, the product that of GELU
   float* lines = nullptr;  // with pre: [P / kRowsOfLine, N], rounded up: sums of rows of c; or null
-  const float* inverse_a = nullptr;  // of 8-bit a and b: the value of the number 1
+  const std::int32_t* slots = nullptr;  // [P]: of the rows, where they are gathered or weighed
+  const U* weights = nullptr;           // by slot; null: they are 1
+  float* sums = nullptr;                // [tiles across, P], by slot: their gradients' parts
+  const float* inverse_a = nullptr;     // of 8-bit a and b: the value of the number 1
   const float* inverse_b = nullptr;
-  Gathered gathered = Gathered::none;   // Hopper's kernel only; b of the weights only
-  const std::int32_t* slots = nullptr;  // [P]
+  Gathered gathered = Gathered::none;  // Hopper's kernel only; b of the weights only
   int per_token = 1;
   const std::int32_t* offsets;  // null: one expert has all P rows (Hopper's kernel only)
   int experts;

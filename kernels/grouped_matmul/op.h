@@ -9,14 +9,17 @@
 //                           depths: ranges of [0, K), added in their order (matmul/parts.h)
 //   grouped_matmul_swiglu   the first, and y = silu(gate) * up (swiglu/op.h)
 //                           c's columns are gate, then up; y [P, N / 2]
+//   grouped_matmul_swiglu_backward   d = a op(b) is the gradient of rows w silu(gate) * up, and is not kept:
+//                           d, then weighed_swiglu_backward (swiglu/op.h) with y [P, N] in d's place
+//                           gate_up, dgate_up [P, 2 N]: gate, then up
 //   grouped_matmul_weight   c_e = a[rows of e]^T b[rows of e], or c_e += ...
 //                           a [P, M], b [P, N], c [E, M, N]
 //
-// The first three also take several groups of rows per expert, as of tokens from several ranks: with
+// The first four also take several groups of rows per expert, as of tokens from several ranks: with
 // offsets [G E + 1] group i has the rows [offsets[i], offsets[i + 1]) and takes matrix i mod E.
 //
 // offsets [E + 1] i32 ascend from 0; rows from offsets[E] on are neither read nor written (but y's may
-// be written). An expert without rows costs nothing, and its matrix of c is zero (or stays, when
+// be written). grouped_matmul_swiglu_backward has no such rows: offsets[E] = P. An expert without rows costs nothing, and its matrix of c is zero (or stays, when
 // accumulating).
 //
 // A linear layer with weights [E, out, in], y_e = x_e W_e^T, takes
@@ -27,7 +30,10 @@
 //
 // All tensors have one floating dtype; c of grouped_matmul_weight may be f32 while a and b have 16
 // bits. Sums are f32 (f64 for f64), rounded once. A part is not rounded. y has the bits of a separate swiglu: it is a step of
-// the product on the CPU (matmul/cpu/steps.h), and on a GPU where Hopper's kernel multiplies.
+// the product on the CPU (matmul/cpu/steps.h), and on a GPU where Hopper's kernel multiplies. That kernel makes the
+// gradients of swiglu, too, if `slots` (dispatch/op.h) tells it whose weight a row has. They and y have the bits of
+// separate operations. Its dweights are sums over tiles of 256 columns (128, if there are no more), which are added in
+// order, in workspace [tiles, P] f32: their last bits may differ from those of weighed_swiglu_backward.
 //
 // On the CPU an expert's bits depend neither on the number of threads nor on the other experts
 // (matmul/cpu/product.h). On a GPU all experts are one launch. The grid has the largest number of
@@ -45,6 +51,12 @@ void grouped_matmul_part(Out c, const Tensor& a, const Tensor& b, const Tensor& 
                          Transpose transpose_b, const DepthPart& depths);
 void grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Transpose transpose_b = Transpose::no);
+/// dgate_up may be gate_up. `places`, `slots` and `weights` are those of the rows. Without weights y = silu(gate) * up.
+/// slots may be undefined.
+void grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const Tensor& a,
+                                    const Tensor& b, const Tensor& gate_up, const Tensor& offsets,
+                                    const Tensor& places, const Tensor& slots,
+                                    const Tensor& weights, Transpose transpose_b = Transpose::no);
 void grouped_matmul_weight(Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Accumulate accumulate = Accumulate::no);
 
@@ -61,11 +73,12 @@ decltype(tessera::grouped_matmul_part) grouped_matmul_part;
 /// multiplies all rows: a dense layer.
 bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Transpose transpose_b);
-/// As one launch, of a dense layer: dgate_up [P, 2 N] from the gradient dy op(b) [P, N] of silu(gate) * up,
-/// which is not stored; dy [P, K], gate_up [P, 2 N]. dgate_up may be gate_up. It has the bits of a separate
-/// swiglu_backward. False, and nothing is done, if no kernel has both.
-bool matmul_swiglu_backward(Out dgate_up, const Tensor& dy, const Tensor& b, const Tensor& gate_up,
-                            Transpose transpose_b);
+/// As one launch, and one more for dweights. False, and nothing is done, if no kernel has both. Without offsets as above.
+/// Without y only dgate_up is stored.
+bool grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const Tensor& a,
+                                    const Tensor& b, const Tensor& gate_up, const Tensor& offsets,
+                                    const Tensor& slots, const Tensor& weights,
+                                    Transpose transpose_b);
 /// As one launch, of a dense layer: pre [P, N] = x op(b) + bias, and y = gelu(pre) in the form of tanh, of pre as it is
 /// stored. x [P, K]; bias [N]. False, and nothing is done, if no kernel has both: N is at least 256.
 bool matmul_gelu(Out y, Out pre, const Tensor& x, const Tensor& b, const Tensor& bias,

@@ -101,7 +101,9 @@ bool linear_backward_input(Out dx, const Tensor& dy, const Tensor& weight,
 bool swiglu_linear_backward_input(Out dgate_up, const Tensor& dy, const Tensor& weight,
                                   Transpose transpose_weight, const Tensor& gate_up) {
   if (!takes_swiglu_epilogue(matmul_options().swiglu, dy.size(1))) return false;
-  return cuda::matmul_swiglu_backward(dgate_up, dy, weight, gate_up, opposite(transpose_weight));
+  const Tensor matrix = weight.reshape({1, weight.size(0), weight.size(1)});
+  return cuda::grouped_matmul_swiglu_backward({}, {}, dgate_up, dy, matrix, gate_up, /*offsets=*/{},
+                                              {}, {}, opposite(transpose_weight));
 }
 
 bool multiplies_fp8(const Device&, std::initializer_list<std::int64_t> extents) {

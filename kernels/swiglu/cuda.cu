@@ -86,18 +86,12 @@ __global__ void __launch_bounds__(kThreads) weighed_backward_kernel(WeighedBackw
     float dot = 0.0f;
     for (std::int64_t c = first + static_cast<std::int64_t>(threadIdx.x) * kWidth;
          c < first + x.columns; c += static_cast<std::int64_t>(blockDim.x) * kWidth) {
-      float d[kWidth], g[kWidth], u[kWidth], y[kWidth];
+      float d[kWidth], g[kWidth], u[kWidth];
       gpu::load_all(d, x.dy.at(row, c));
       gpu::load_all(g, x.gate.at(row, c));
       gpu::load_all(u, x.up.at(row, c));
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const float h = gpu::rounded<T>(gpu::swiglu(g[i], u[i]));
-        dot += d[i] * h;
-        y[i] = h * weight;
-        gpu::differentiate_swiglu(g[i], u[i], gpu::rounded<T>(d[i] * weight));
-      }
-      gpu::store_all(x.y.at(row, c), y);
+      gpu::differentiate_weighed_swiglu<T>(g, u, d, weight, dot);
+      gpu::store_all(x.y.at(row, c), d);
       gpu::store_all(x.dgate.at(row, c), g);
       gpu::store_all(x.dup.at(row, c), u);
     }

@@ -1,6 +1,6 @@
 #include "kernels/swiglu/op.h"
 
-#include "kernels/checks.h"
+#include "kernels/swiglu/checks.h"
 #include "runtime/check.h"
 #include "runtime/describe.h"
 
@@ -93,6 +93,25 @@ void check_weights_gradient(std::string_view op, const Tensor& dweights, const T
 
 }  // namespace
 
+void check_row_weights(std::string_view op, const Argument& y, const Tensor& dweights,
+                       const Tensor& places, const Tensor& weights) {
+  check(weights.defined() == places.defined() && weights.defined() == dweights.defined(),
+        "{}: weights, their places and dweights go together; define all of them or none", op);
+  if (!weights.defined()) return;
+  check_on_one_device(op, {y, {"places", places}, {"weights", weights}, {"dweights", dweights}});
+  check_dtype(op, {"places", places}, DType::i32);
+  check_rank(op, {"places", places}, 2);
+  check(y.tensor.size(0) == places.numel(),
+        "{}: {} is {} and places is {}; they must be [N k, F] and [N, k]", op, y.name,
+        describe(y.tensor), describe(places));
+  check_same_floating(op, {y, {"weights", weights}});
+  check_same_shape(op, {"weights", weights}, {"places", places});
+  check_weights_gradient(op, dweights, weights, y.tensor.size(1));
+  check_apart(op, {"dweights", dweights}, {"weights", weights});
+  check_apart(op, {"dweights", dweights}, y);
+  check_apart(op, y, {"weights", weights});
+}
+
 void swiglu_forward(Out y, const Columns& gate, const Columns& up, Gate activation) {
   constexpr std::string_view op = "swiglu_forward";
   check_on_one_device(op, {{"y", y}, {"gate", gate.tensor}, {"up", up.tensor}});
@@ -126,24 +145,8 @@ void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Co
        {ColumnsArgument{"dgate", dgate}, {"dup", dup}, {"gate", gate}, {"up", up}}) {
     check_apart(op, {"y", y}, {x.name, x.columns.tensor});
   }
-  check(weights.defined() == places.defined() && weights.defined() == dweights.defined(),
-        "{}: weights, their places and dweights go together; define all of them or none", op);
-  if (weights.defined()) {
-    check_on_one_device(
-        op, {{"y", y}, {"places", places}, {"weights", weights}, {"dweights", dweights}});
-    check_dtype(op, {"places", places}, DType::i32);
-    check_rank(op, {"places", places}, 2);
-    check(y.size(0) == places.numel(),
-          "{}: y is {} and places is {}; they must be [N k, F] and [N, k]", op, describe(y),
-          describe(places));
-    check_same_floating(op, {{"y", y}, {"weights", weights}});
-    check_same_shape(op, {"weights", weights}, {"places", places});
-    check_weights_gradient(op, dweights, weights, y.size(1));
-    for (const Argument& input : {Argument{"dy", dy}, {"weights", weights}, {"y", y}}) {
-      check_apart(op, {"dweights", dweights}, input);
-    }
-    check_apart(op, {"y", y}, {"weights", weights});
-  }
+  check_row_weights(op, {"y", y}, dweights, places, weights);
+  if (weights.defined()) check_apart(op, {"dweights", dweights}, {"dy", dy});
   run_on<cpu::weighed_swiglu_backward, cuda::weighed_swiglu_backward>(
       y.device(), op, y, dweights, dgate, dup, dy, gate, up, places, weights);
 }

@@ -11,6 +11,11 @@ namespace tessera::cuda::groups {
 template <typename T, typename U>
 bool suits_hopper(const Problem<T, U>& problem);
 
+/// Columns of a tile of rows with N columns. (Those of gate and up are half as wide, and there are two.)
+inline int columns_of_tile(std::int64_t N) {
+  return N <= 128 ? 128 : 256;
+}
+
 /// Queues the product. The problem suits Hopper.
 template <typename T, typename U>
 void multiply_on_hopper(const Problem<T, U>& problem);

@@ -23,7 +23,8 @@
 // Where c is gate and up, a tile has both of a column, and the epilogue stores silu(gate) * up as well. A
 // kernel of its own would read c again: 4 bytes for each element of the result in 16 bits. Where the product
 // is the gradient of that, the epilogue reads gate and up and stores their gradients. The product is not
-// stored.
+// stored. Rows of experts are weighed, too: the epilogue stores the weighed rows once more, and each tile's
+// part of the weights' gradients.
 //
 // The rows of an operand may be those of tokens. The producer's warp gathers them (gather.h), and the copy engine
 // copies the other operand.
@@ -180,14 +181,20 @@ void launch(const Problem<T, U>& p) {
   constexpr std::int64_t kEnough = 32;
   const bool few =
       kDirection == Direction::weights && ceil_div(p.M, kTileRows) * ceil_div(p.N, 256) < kEnough;
-  p.N <= 128 || few ? launch<kDirection, 128, kResult, kGathered>(p)
-                    : launch<kDirection, 256, kResult, kGathered>(p);
+  columns_of_tile(p.N) == 128 || few ? launch<kDirection, 128, kResult, kGathered>(p)
+                                     : launch<kDirection, 256, kResult, kGathered>(p);
 }
 
 template <Result kResult, Gathered kGathered = Gathered::none, typename T>
 void launch_rows(const Problem<T, T>& p) {
   p.transpose_b ? launch<Direction::rows_transposed, kResult, kGathered>(p)
                 : launch<Direction::rows, kResult, kGathered>(p);
+}
+template <Gathered kGathered, typename T>
+void launch_experts(const Problem<T, T>& p) {
+  if (p.gate_up != nullptr) return launch_rows<Result::weighed_gradient, kGathered>(p);
+  p.activated != nullptr ? launch_rows<Result::gated, kGathered>(p)
+                         : launch_rows<Result::product, kGathered>(p);
 }
 /// In wide tiles only.
 template <Result kResult, typename T>
@@ -230,12 +237,11 @@ void multiply_on_hopper(const Problem<T, U>& p) {
   if constexpr (std::is_same_v<T, U>) {
     if (p.pre != nullptr) return launch_gelu<Result::gelu_gradient>(p);
     if (p.bias != nullptr) return launch_gelu<Result::gelu>(p);
-    if (p.gathered == Gathered::a) {
-      return p.activated != nullptr ? launch_rows<Result::gated, Gathered::a>(p)
-                                    : launch_rows<Result::product, Gathered::a>(p);
+    if (p.gathered == Gathered::a) return launch_experts<Gathered::a>(p);
+    if (p.gate_up != nullptr && p.activated == nullptr) {
+      return launch_rows<Result::gated_gradient>(p);
     }
-    if (p.gate_up != nullptr) return launch_rows<Result::gated_gradient>(p);
-    p.activated != nullptr ? launch_rows<Result::gated>(p) : launch_rows<Result::product>(p);
+    launch_experts<Gathered::none>(p);
   }
 }
 

@@ -29,26 +29,27 @@ enum class Direction {
 };
 
 /// The kernel stores c, or c and silu(gate) * up; the columns of c are gate and up then. With gated_gradient
-/// the product is the gradient of silu(gate) * up, and c has those of gate and up. With gelu c has a bias, and
-/// gelu(c) is stored as well. With gelu_gradient the product is the gradient of gelu(pre), and c that of pre.
-enum class Result { product, gated, gated_gradient, gelu, gelu_gradient };
+/// the product is the gradient of silu(gate) * up, and c has those of gate and up. With weighed_gradient it is
+/// the gradient of rows weight * silu(gate) * up, which are stored once more. With gelu c has a bias, and gelu(c)
+/// is stored as well. With gelu_gradient the product is the gradient of gelu(pre), and c that of pre.
+enum class Result { product, gated, gated_gradient, weighed_gradient, gelu, gelu_gradient };
 
-/// The kernel stores an activation of c as well.
 template <Result kResult>
-inline constexpr bool kActivates = kResult == Result::gated || kResult == Result::gelu;
+inline constexpr bool kIsGradient =
+    kResult == Result::gated_gradient || kResult == Result::weighed_gradient;
 
 /// Columns of c come in so many sections of equal width. A tile has the same columns of each.
 template <Result kResult>
 inline constexpr int kSectionsOf = kResult == Result::gated ? 2 : 1;
 /// Columns of c for each column of the product.
 template <Result kResult>
-inline constexpr int kResultsOf = kResult == Result::gated_gradient ? 2 : 1;
+inline constexpr int kResultsOf = kIsGradient<kResult> ? 2 : 1;
 
 /// A tile of c.
 template <typename U>
 struct Work {
   U* c;               // its first element
-  U* activated;       // the same of SwiGLU's or GELU's result
+  U* activated;       // the same of SwiGLU's or GELU's result, if there is one
   int rows, columns;  // of the expert's c, or of a section, from there on; the tile may have less,
                       // and none if rows is 0 or less
   int section;        // columns of c from one section to the next
@@ -127,7 +128,7 @@ struct WorkList {
     const int column = static_cast<int>(tile) * (kColumns / kSectionsOf<kResult>);
     const auto section = static_cast<int>(p.N) / kSectionsOf<kResult>;
     return {p.c + row * (kResultsOf<kResult> * p.N) + column,
-            kActivates<kResult> ? p.activated + row * std::int64_t{section} + column : nullptr,
+            p.activated == nullptr ? nullptr : p.activated + row * std::int64_t{section} + column,
             end - row,
             section - column,
             section,
