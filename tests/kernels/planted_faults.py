@@ -2186,7 +2186,7 @@ FAULTS = {
             "    add_waits(items, halves.readers, runs[i]->read);\n",
             ""),
     },
-    ("runtime/emulation/toolkit/nccl.cpp", "runtime_emulated_nccl_graph"): {
+    ("runtime/emulation/toolkit/nccl_comm.cpp", "runtime_emulated_nccl_graph"): {
         "one rank captures a call that another queues": (
             " || other->captured != mine.captured ||\n",
             " ||\n"),

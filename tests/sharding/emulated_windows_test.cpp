@@ -9,7 +9,6 @@
 #include "runtime/emulation/toolkit/host_calls.h"
 #include "runtime/emulation/toolkit/nccl_faults.h"
 #include "runtime/emulation/toolkit/nccl_model.h"
-#include "runtime/emulation/toolkit/nccl_registered.h"
 #include "tests/sharding/nccl_ranks.h"
 #include "tests/sharding/toy_run.h"
 

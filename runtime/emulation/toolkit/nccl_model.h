@@ -1,6 +1,7 @@
 // The emulated NCCL: its share of a GPU, and the ranks that it joins.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace tessera::emulation {
@@ -22,6 +23,9 @@ void set_nccl_model(const NcclModel& model);
 /// Communicators so far that have channels and buffers of their own: all but those that were split off
 /// from one with splitShare.
 std::uint64_t nccl_resources();
+
+/// Windows that are registered with communicators, of all ranks.
+std::size_t registered_windows();
 
 /// Products of cuBLASLt so far that began while a collective held multiprocessors, and counted on more
 /// than the others.

@@ -1,4 +1,4 @@
-// Memory of ncclMemAlloc, its windows, and the calls about them that are local to a rank.
+// Memory of ncclMemAlloc, its windows, and the calls about them.
 #include "runtime/emulation/toolkit/nccl_windows.h"
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 
 #include "runtime/emulation/device/emulator.h"
 #include "runtime/emulation/toolkit/device_queue.h"
-#include "runtime/emulation/toolkit/nccl_registered.h"
+#include "runtime/emulation/toolkit/nccl_comm.h"
+#include "runtime/emulation/toolkit/nccl_model.h"
 #include "runtime/poison.h"
 
 namespace tessera::emulation {
@@ -84,8 +85,7 @@ std::size_t registered_windows() {
 
 }  // namespace tessera::emulation
 
-using tessera::emulation::Devices;
-using tessera::emulation::NcclWindows;
+using namespace tessera::emulation;
 
 ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
   constexpr std::size_t kGranularity = NcclWindows::kGranularity;
@@ -110,13 +110,107 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 void* ncclGetLsaPointer(ncclWindow_t window, std::size_t offset, int peer) {
   // Kernels run under the lock.
   if (!Devices::get().windows.is_live(window)) {
-    throw tessera::emulation::Failure("ncclGetLsaPointer: the window is not registered");
+    throw Failure("ncclGetLsaPointer: the window is not registered");
   }
   if (peer < 0 || peer >= window->reach) {
-    throw tessera::emulation::Failure("ncclGetLsaPointer: no such rank is in the LSA team");
+    throw Failure("ncclGetLsaPointer: no such rank is in the LSA team");
   }
   const auto team = window->rank / static_cast<std::size_t>(window->reach);
   return window->addresses[team * static_cast<std::size_t>(window->reach) +
                            static_cast<std::size_t>(peer)] +
          offset;
+}
+
+namespace {
+
+/// On the communicator's thread.
+void carry_out_registration(ncclComm& comm, const Call& call, std::uint64_t number,
+                            ncclWindow_t* window) {
+  if (never_queued) return comm.clique->wait_for_abort(comm.leave);
+  if (!meet(comm, {call})) return;
+  Devices& devices = Devices::get();
+  const int ranks = comm.clique->ranks();
+  ncclWindow_vidmem made = {.clique = comm.clique.get(),
+                            .number = number,
+                            .device = comm.device,
+                            .bytes = call.side.count,
+                            .rank = static_cast<std::size_t>(comm.rank),
+                            .reach = ncclTeamLsa(&comm).nRanks};
+  for (int r = 0; r < ranks; ++r) {
+    const auto& side = call.rendezvous->sides[static_cast<std::size_t>(r)];
+    made.addresses.push_back(static_cast<std::byte*>(side->to));
+    made.devices.push_back(comm.clique->device_of(r));
+  }
+  {
+    const auto lock = devices.lock();
+    if (devices.nccl_model.lsa_ranks < 0) made.reach = 0;
+    *window = devices.windows.add(std::move(made));
+  }
+  comm.set_state(ncclSuccess);
+}
+
+}  // namespace
+
+ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
+  const int model = tessera::emulation::nccl_model().lsa_ranks, ranks = comm->clique->ranks();
+  const int team = model > 0 && ranks % model == 0 ? model : ranks;
+  return {.nRanks = team, .rank = comm->rank % team, .stride = 1};
+}
+
+ncclResult_t ncclMemFree(void* data) {
+  Devices& devices = Devices::get();
+  {
+    const auto lock = devices.lock();
+    if (!devices.windows.is_memory(data)) {
+      return refuse(ncclInvalidArgument, "the memory is not of ncclMemAlloc");
+    }
+    if (devices.windows.has_window(data)) {
+      return refuse(ncclInvalidUsage, "the memory is registered");
+    }
+    if (devices.has_work(devices.memory.find(data)->device)) {
+      return refuse(ncclInvalidUsage, "the memory's device has work");
+    }
+    devices.windows.forget_memory(data);
+  }
+  return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes,
+                                    ncclWindow_t* window, int flags) {
+  if (const ncclResult_t status = check_comm(comm); status != ncclSuccess) return status;
+  Clique& clique = *comm->clique;
+  {
+    Devices& devices = Devices::get();
+    const auto lock = devices.lock();
+    const auto* const block = devices.memory.find(data);
+    if (block == nullptr || !devices.windows.is_memory(block->data) ||
+        static_cast<std::byte*>(data) + bytes > block->data + block->bytes) {
+      return refuse(ncclInvalidArgument, "the memory is not of ncclMemAlloc");
+    }
+    if (flags != NCCL_WIN_COLL_SYMMETRIC) {
+      return refuse(ncclInvalidArgument, "windows that are not symmetric are not emulated");
+    }
+    if (devices.windows.has_window(&clique, static_cast<std::size_t>(comm->rank), data, bytes)) {
+      return refuse(ncclInvalidUsage, "the memory is registered already");
+    }
+  }
+  *window = nullptr;
+  const std::uint64_t number = comm->collectives++;
+  const Call call{{.kind = Kind::window, .to = data, .count = bytes},
+                  clique.rendezvous(-1, -1, number, clique.ranks())};
+  comm->start([=] { carry_out_registration(*comm, call, number + 1, window); });
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  if (const ncclResult_t status = check_comm(comm); status != ncclSuccess) return status;
+  if (is_busy(*comm)) return refuse(ncclInvalidUsage, "calls of the communicator have not ended");
+  const auto lock = Devices::get().lock();
+  auto& windows = Devices::get().windows;
+  if (!windows.is_live(window) || window->clique != comm->clique.get() ||
+      window->rank != static_cast<std::size_t>(comm->rank)) {
+    return refuse(ncclInvalidArgument, "the communicator has no such window");
+  }
+  windows.end(window);
+  return ncclSuccess;
 }
