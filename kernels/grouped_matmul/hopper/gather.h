@@ -24,10 +24,10 @@
 
 namespace tessera::cuda::groups {
 
-/// The slots of kRows neighbouring dispatched rows: lane l has those of rows l, l + 32, and so on.
+/// The slots of kRows neighbouring dispatched rows: lane l has the slots of rows l, l + 32, and so on.
 template <int kRows>
 struct SlotsOfRows {
-  int slots[kRows / 32];  // -1: there is none
+  int slots[kRows / 32];  // -1 behind the last row
 
   /// The rows from `first` on. There are `count`, or more than kRows.
   __device__ void load(const std::int32_t* of_rows, std::int64_t first, int count) {

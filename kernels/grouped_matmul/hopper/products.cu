@@ -25,7 +25,7 @@
 // is the gradient of that, the epilogue reads gate and up and stores their gradients. The product is not
 // stored.
 //
-// The rows of an operand may be those of tokens. The producer's warp gathers them (gather.h), and the copy engine
+// The rows of an operand may be tokens' rows. The producer's warp gathers them (gather.h), and the copy engine
 // copies the other operand.
 //
 // 8-bit numbers are copied and placed as pairs, so a step of the same bytes has twice the depths. Their tiles are
