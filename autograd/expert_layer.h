@@ -15,7 +15,7 @@ namespace tessera {
 
 /// A stack of layers, with the channels that this rank has of their cut, and their adapters. Rows [P, C] are by
 /// group, and `offsets` are the groups' (ExpertRows). Rows may come from fp8_factor(), and adapters multiply them
-/// expanded to bf16. Or they are those of tokens, which all products gather, but not parts of sums.
+/// expanded to bf16. Or they are tokens' rows, which all products gather, but not parts of sums.
 struct ExpertLayer {
   Parameter weight;
   WeightLayout layout;

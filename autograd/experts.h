@@ -30,8 +30,8 @@ struct ExpertOptions {
 ///   WeighedInput::gate_up   h down_e with (gate, up) = (w_e x) gate_up_e
 ///
 /// plus `residual` [..., C] if it is defined, in one node. It saves x, the weights and (gate, up),
-/// [N k, 2 F]; the dispatched rows and h are computed again in backward. An expert without tokens adds
-/// nothing to its gradients.
+/// [N k, 2 F]. Backward dispatches, or gathers, the rows again and computes h again. An expert without
+/// tokens adds nothing to its gradients.
 ///
 /// Where ranks share out the experts (Parameter::share_out), every rank's call is a collective: rows
 /// travel to their experts and back (expert_rows.h), with the same bits. The rows at the experts are

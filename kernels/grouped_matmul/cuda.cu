@@ -133,7 +133,7 @@ Problem<T, U> problem_of_weights(const Tensor& c, const Tensor& a, const Tensor&
           .accumulate = accumulate == Accumulate::yes};
 }
 
-/// The operand's rows are those of tokens.
+/// The operand has the rows of tokens.
 template <typename T, typename U>
 void gather(Problem<T, U>& problem, Gathered operand, const RoutedRows& rows) {
   problem.gathered = operand;

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Rows by expert [P, C] or, with `places`, those of N = P / k tokens [N, C].
+/// Rows by expert [P, C] or, with `places`, the rows of N = P / k tokens [N, C].
 struct RoutedRows {
   Factor values;
   Tensor places = {};  // [N, k] i32
@@ -22,7 +22,7 @@ struct RoutedRows {
       : values(tokens), places(std::move(places)), slots(std::move(slots)) {}
 
   bool of_tokens() const { return places.defined(); }
-  /// Of the rows by expert.
+  /// The extents [P, C] of the rows by expert.
   std::int64_t size(int dimension) const {
     return of_tokens() && dimension == 0 ? places.numel() : values.size(dimension);
   }
@@ -31,7 +31,7 @@ struct RoutedRows {
 /// Whether products read the rows of these tokens [N, C] where they are. A caller with several products of other
 /// rows dispatches them once.
 bool gathers_rows(const Tensor& tokens);
-/// The rows by expert: in workspace memory if they are those of tokens.
+/// The rows by expert: in workspace memory if they were tokens'.
 Factor dispatched(const RoutedRows& rows);
 /// 16-bit rows, or wider ones, in place of 8-bit ones (kernels/linear/factor.h).
 RoutedRows expanded_rows(const RoutedRows& rows);

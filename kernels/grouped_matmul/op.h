@@ -28,6 +28,8 @@
 //
 // and with weights [E, in, out] y = (x, W), dx = (dy, W, transposed), dW = (x, dy).
 //
+// The rows may stay with their tokens (gathered.h).
+//
 // All tensors have one floating dtype; c of grouped_matmul_weight may be f32 while a and b have 16
 // bits. Sums are f32 (f64 for f64), rounded once. A part is not rounded. y has the bits of a separate swiglu: it is a step of
 // the product on the CPU (matmul/cpu/steps.h), and on a GPU where Hopper's kernel multiplies. That kernel makes the

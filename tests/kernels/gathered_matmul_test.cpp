@@ -176,9 +176,8 @@ TEST_CASE("NaNs of a token are in the products of its experts alone") {
   }
 }
 
-// The copy engine reads whole tiles of the other operand, and finds the next expert's rows behind those of an
-// expert.
-TEST_CASE("NaNs of another expert's rows meet the zeros behind an expert's gathered rows") {
+// The copy engine reads whole tiles of the other operand. Behind an expert's rows it finds the next expert's.
+TEST_CASE("NaNs of another expert's rows do not count next to the zeros behind gathered rows") {
   const test::Rank rank;
   const Rows rows({70, 2, 5, 72, 136}, DType::bf16);
   const Tensor tokens = normal_tensor({70, 72}, DType::bf16, "tokens");

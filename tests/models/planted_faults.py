@@ -471,14 +471,14 @@ AUTOGRAD_FAULTS = {
     },
     ("autograd/experts.cpp", "fp8"): {
         "rows at experts are not rounded": (
-            "    return fp8_factor(gate_up.weight, Fp8Role::input, at.at_experts(std::move(journey)));",
-            "    return at.at_experts(std::move(journey));"),
+            "    return fp8_factor(layer.weight, role, at.at_experts(std::move(journey)));",
+            "    return Factor(at.at_experts(std::move(journey)));"),
         "the rows inside experts have the scale of their input": (
             "    h = fp8_factor(call_.down.weight, Fp8Role::input, h.values);",
             "    h = fp8_factor(call_.gate_up.weight, Fp8Role::input, h.values);"),
         "the gradients of experts' results have the scale of inputs": (
-            "fp8_factor(call_.down.weight, Fp8Role::gradient,",
-            "fp8_factor(call_.down.weight, Fp8Role::input,"),
+            "call_.at_experts(call_.down, Fp8Role::gradient,",
+            "call_.at_experts(call_.down, Fp8Role::input,"),
         "the gradients inside experts are not rounded": (
             "    gate_up_ = fp8_factor(call_.gate_up.weight, Fp8Role::gradient, gate_up_.values);\n",
             ""),

@@ -543,8 +543,8 @@ FAULTS = {
             "groups.push_back(before + received[r * (n + 1) + e]);",
             "groups.push_back(before + received[r * (n + 1) + n]);"),
         "a source's gradient is formed from all rows": (
-            "return rows.slice(begin, begin + first[sum]);",
-            "return rows.slice(begin - begin, first[sum]);"),
+            "rows.values.values.slice(begin, begin + first[sum])",
+            "rows.values.values.slice(begin - begin, first[sum])"),
         "rows that are sorted again overwrite those of the first source": (
             "next[r * n + e] = end;",
             "next[r * n + e] = offsets.back();"),

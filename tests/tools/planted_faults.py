@@ -1610,8 +1610,8 @@ FAULTS = {
     },
     ("autograd/expert_layer.cpp", "predicted_time"): {
         "products of experts are in 16 bits": (
-            "return rows.is_fp8() && layout == WeightLayout::out_in;",
-            "return rows.is_fp8() && layout != WeightLayout::out_in;"),
+            "return rows.values.is_fp8() && layout == WeightLayout::out_in;",
+            "return rows.values.is_fp8() && layout != WeightLayout::out_in;"),
     },
     ("autograd/operations/travelling_rows.cpp", "predicted_cuts"): {
         "half of a product of rows that travel is in 16 bits": (

@@ -24,11 +24,10 @@
 
 namespace tessera::cuda::groups {
 
-/// The slots of kRows neighbouring dispatched rows: lane l has those of rows l, l + 32, and so on.
+/// The slots of kRows neighbouring dispatched rows: lane l has the slots of rows l, l + 32, and so on.
 template <int kRows>
 struct SlotsOfRows {
-  static constexpr int kNone = -1;
-  int slots[kRows / 32];
+  int slots[kRows / 32];  // -1 behind the last row
 
   /// The rows from `first` on. There are `count`, or more than kRows.
   __device__ void load(const std::int32_t* of_rows, std::int64_t first, int count) {
@@ -36,11 +35,12 @@ struct SlotsOfRows {
 #pragma unroll
     for (int i = 0; i < kRows / 32; ++i) {
       const int row = 32 * i + lane;
-      slots[i] = row < count ? of_rows[first + row] : kNone;
+      slots[i] = row < count ? of_rows[first + row] : -1;
     }
   }
 };
 
+/// Copies of tokens' rows to a tile [kRows, kChannels].
 template <typename T>
 struct RowsOfTokens {
   const T* tokens;
@@ -57,7 +57,7 @@ struct RowsOfTokens {
 #pragma unroll
     for (int i = 0; i < kRows / 32; ++i) {
       const int slot = rows.slots[i];
-      const int own = slot == SlotsOfRows<kRows>::kNone ? slot : slot / per_token;
+      const int own = slot < 0 ? slot : slot / per_token;
 #pragma unroll kUnrolled
       for (int j = 0; j < 32; j += kRowsTogether) {
         const int token = __shfl_sync(gpu::kFullWarp, own, j + lane / kChunks);

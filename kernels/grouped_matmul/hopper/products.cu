@@ -26,7 +26,7 @@
 // stored. Rows of experts are weighed, too: the epilogue stores the weighed rows once more, and each tile's
 // part of the weights' gradients.
 //
-// The rows of an operand may be those of tokens. The producer's warp gathers them (gather.h), and the copy engine
+// The rows of an operand may be tokens' rows. The producer's warp gathers them (gather.h), and the copy engine
 // copies the other operand.
 //
 // 8-bit numbers are copied and placed as pairs, so a step of the same bytes has twice the depths. Their tiles are

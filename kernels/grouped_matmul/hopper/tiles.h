@@ -43,7 +43,7 @@ struct StepTiles {
                                   gpu::PanelTile<T, kStepDepth, kCopied>>;
   using Element = T;
   static constexpr int kElements = Left::kElements + Right::kElements;
-  /// Of the copy engine's copies. 32 lanes make the others (gather.h).
+  /// The copy engine's part of them. 32 lanes copy the others (gather.h).
   static constexpr int kBytes = (kGathered == Gathered::a ? 0 : Left::kBytes) +
                                 (kGathered == Gathered::b ? 0 : Right::kBytes);
   static constexpr int kFills = kGathered == Gathered::none ? 1 : 1 + 32;

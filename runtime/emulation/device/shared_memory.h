@@ -40,8 +40,8 @@ class SharedMemory {
   void show_to_engines(const void* data, std::size_t bytes);
   void note_write_for_engines(unsigned thread, const void* data, std::size_t bytes);
   void show_writes_to_engines(unsigned thread);
-  /// The 16 bytes at `data` are those of a cp.async by a thread that has not waited for it, or has not fenced
-  /// since. The fence, or a write of the engine, ends both.
+  /// A cp.async writes the 16 bytes at `data`, and its thread has not waited for it, or has not fenced since.
+  /// The fence, or a write of the engine, ends both.
   enum class Copied : unsigned char { seen, in_flight, unfenced };
   void note_copy(const void* data, Copied state);
   /// The last of these states among the bytes, which are in one array.
