@@ -1466,9 +1466,9 @@ FAULTS = {
             "staging.wait(group, places[group]++);",
             "staging.wait(group, places[0]++);"),
         "grouped, Hopper: a tile of results is released before it is read": (
-            "        store(work, group, piece * Staging::kPieceColumns, sums);\n",
+            "        store(work, group, piece * Staging::kPieceColumns, own, sums);\n",
             "        staging.release(group);\n"
-            "        store(work, group, piece * Staging::kPieceColumns, sums);\n"),
+            "        store(work, group, piece * Staging::kPieceColumns, own, sums);\n"),
         "swiglu of gate and gate": (
             "staging.chunk(group, row, kChunks + chunk);",
             "staging.chunk(group, row, chunk);"),
@@ -1494,14 +1494,14 @@ FAULTS = {
             "    for (int i = 0; i < kFours; ++i) {\n"),
         "GELU's gradient: sums of lanes are added before all are there": (
             "    gpu::named_sync(kEpilogueBarrier, gpu::kEpilogueThreads);\n"
-            "    const int column = 4 * thread;",
-            "    const int column = 4 * thread;"),
+            "    const int column = 4 * own;",
+            "    const int column = 4 * own;"),
         "GELU's gradient: the last lane's sums are left out": (
             "for (int i = 1; i < kStep; ++i) {",
             "for (int i = 1; i < kStep - 1; ++i) {"),
         "GELU's gradient: the sums of another chunk are added": (
-            "thread % kFours * kPitch + thread / kFours;",
-            "thread / kFours;"),
+            "own % kFours * kPitch + own / kFours;",
+            "own / kFours;"),
         "GELU's gradient: all sums go to the first line": (
             "const std::int64_t line = (problem.P - work.rows) / kRowsOfLine;",
             "const std::int64_t line = 0;"),
