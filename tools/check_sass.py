@@ -2,7 +2,7 @@
 """check_sass.py BUILD: instructions of a tile on Hopper, in attention's forward pass and in products' epilogues.
 
 BUILD is the folder of a build with TESSERA_CUDA=on that has compiled kernels/attention/cuda/hopper/forward.cu and
-kernels/grouped_matmul/hopper/products.cu. Reads the machine code of sm_90a from these objects (cuobjdump -sass).
+the products in kernels/grouped_matmul/hopper. Reads the machine code of sm_90a from their objects (cuobjdump -sass).
 
 Attention, next to FlashAttention-3. An innermost loop that multiplies on the
 tensor cores and computes exponentials is the body of a tile: a consumer's 64 queries by 128 keys. Prints a line
@@ -43,14 +43,14 @@ from typing import NamedTuple
 from check_ptxas import readable
 
 FORWARD = "kernels/attention/cuda/hopper/forward.cu"
-PRODUCTS = "kernels/grouped_matmul/hopper/products.cu"
+PRODUCTS = [f"kernels/grouped_matmul/hopper/{name}.cu" for name in ("products", "gathered", "activations")]
 THREADS, QUERIES, KEYS = 128, 64, 128
 EXPONENTIALS = QUERIES * KEYS // THREADS + 2
 CONVERSIONS = QUERIES * KEYS // THREADS // 2
 MOST = 1.15
 EPILOGUE_THREADS, TILE = 96, 128 * 256
-STORES = {"0": 1, "1": 3, "2": 2, "3": 3}
-DEPTHS = {"0": 768, "1": 768, "2": 1024, "3": 1536}
+STORES = {"0": 1, "1": 3, "2": 2, "3": 3, "4": 2, "5": 1}
+DEPTHS = {"0": 768, "1": 768, "2": 1024, "3": 1536, "4": 768, "5": 768}
 
 FUNCTION = re.compile(r"^\s*Function : (\w+)")
 INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
@@ -232,9 +232,9 @@ def check_attention(path):
     return faults(kernels)
 
 
-def check_products(path):
+def check_products(paths):
     kernels = {name: epilogue_instructions(code, chunks_of_tile(name), STORES[result])
-               for name, code in code_of(path).items() if (result := result_of(name))}
+               for path in paths for name, code in code_of(path).items() if (result := result_of(name))}
     print("instructions of a tile's epilogue  hidden from depth  kernel")
     for name, instructions in kernels.items():
         print(f"{instructions:33}  {hiding_depth(instructions):17}  {name}")
@@ -246,7 +246,7 @@ def main(arguments):
         print(__doc__)
         return 2
     build = Path(arguments[0])
-    for source in (FORWARD, PRODUCTS):
+    for source in (FORWARD, *PRODUCTS):
         path = object_of(build, source)
         if path is None or not path.exists():
             print(f"check_sass.py: {build} has not compiled {source}: cmake --preset cuda, then build",
@@ -255,7 +255,7 @@ def main(arguments):
     if shutil.which("cuobjdump") is None:
         print("check_sass.py: cuobjdump, a part of the CUDA toolkit, is not on PATH", file=sys.stderr)
         return 2
-    found = check_attention(object_of(build, FORWARD)) + check_products(object_of(build, PRODUCTS))
+    found = check_attention(object_of(build, FORWARD)) + check_products([object_of(build, source) for source in PRODUCTS])
     for fault in found:
         print("FAULT", fault)
     return 1 if found else 0

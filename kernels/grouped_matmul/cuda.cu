@@ -1,7 +1,7 @@
 // Grouped products: a block computes a square tile of one expert's result.
 //
 // Three kernels. The tensor cores take 16-bit operands with rows aligned to 16 bytes: by Hopper's
-// instructions where the GPU has them (hopper/products.cu), otherwise by mma.sync. Hopper's take 8-bit
+// instructions where the GPU has them (hopper/kernel.h), otherwise by mma.sync. Hopper's take 8-bit
 // operands, too. The general kernel takes the others, f32 among them, in f32 without tensor cores. None
 // splits a sum, and each runs over the depth in order, so the bits are the same in every run.
 //

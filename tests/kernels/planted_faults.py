@@ -1589,7 +1589,7 @@ FAULTS = {
             "(chunk ^ row % 8) * (16",
             "(chunk ^ row * 0) * (16"),
     },
-    ("kernels/grouped_matmul/hopper/products.cu", "kernels_gathered_matmul"): {
+    ("kernels/grouped_matmul/hopper/kernel.h", "kernels_gathered_matmul"): {
         "gathered rows: the last steps of a thread block never arrive": (
             "  gatherer.finish(tile - 1);\n",
             ""),
@@ -1688,12 +1688,12 @@ FAULTS = {
             "    if (threadIdx.x % 32 == 0) arrive(this->empty[number % kStages], block_in_cluster() ^ 1);\n",
             ""),
     },
-    ("kernels/grouped_matmul/hopper/products.cu", "kernels_grouped_matmul"): {
+    ("kernels/grouped_matmul/hopper/kernel.h", "kernels_grouped_matmul"): {
         "grouped, Hopper: a block ends while the other one of its cluster may arrive at its barriers": (
             "    gpu::sync_cluster();  // the other block may still arrive at this one's barriers\n",
             ""),
     },
-    ("kernels/grouped_matmul/hopper/products.cu", "kernels_emulated_traffic"): {
+    ("kernels/grouped_matmul/hopper/kernel.h", "kernels_emulated_traffic"): {
         "grouped, Hopper: no thread blocks share b": (
             "return 16 * idle <= tiles ? 2 : 1;",
             "return 16 * idle <= tiles ? 1 : 1;"),

@@ -100,7 +100,7 @@ TEST_CASE("a kernel is named by its operation") {
                        "/src/kernels/cuda/elementwise.h") == "elementwise/Add");
   REQUIRE(kernel_label("void tessera::cuda::groups::grouped_hopper_kernel<tessera::E4m3Pair, "
                        "tessera::bfloat16>(int)",
-                       "kernels/grouped_matmul/hopper/products.cu") ==
+                       "kernels/grouped_matmul/hopper/kernel.h") ==
           "grouped_matmul/grouped_hopper_kernel, 8 bits");
   REQUIRE(kernel_label("cublasLtMatmul", "") == "cublasLtMatmul");
 }

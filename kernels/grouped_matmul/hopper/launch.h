@@ -22,4 +22,11 @@ void multiply_on_hopper(const Problem<T, U>& problem);
 template <>
 void multiply_on_hopper(const Problem<E4m3Pair, bfloat16>& problem);
 
+/// Its part for an operand that is gathered.
+template <typename T, typename U>
+void multiply_gathered(const Problem<T, U>& problem);
+/// Its part with GELU, or with the gradient of an activation, of rows by expert.
+template <typename T>
+void multiply_with_activation(const Problem<T, T>& problem);
+
 }  // namespace tessera::cuda::groups
