@@ -2007,6 +2007,9 @@ FAULTS = {
             "  --unfinished_;\n"),
     },
     ("runtime/emulation/device/shared_memory.cpp", "emulation_hopper"): {
+        "rows are cleared under a product in flight": (
+            "  if (warpgroups_read(data, bytes)) {",
+            "  if (false) {"),
         "a proxy fence shows the writes of all threads": (
             "  block.shared().show_writes_to_engines(block.thread().number);\n",
             "  for (unsigned i = 0; i < 1024; ++i) block.shared().show_writes_to_engines(i);\n"),
