@@ -21,36 +21,28 @@ inline constexpr int kRoleThreads = kWarpgroup + kConsumerThreads;
 /// An epilogue takes the producer's warps but the first.
 inline constexpr int kEpilogueThreads = kWarpgroup - 32;
 
-/// A stage may have room for more elements than the tile has.
-template <typename Tile, int kStages, int kRoom = Tile::kElements>
+template <typename Tile, int kStages>
 struct TileRing {
   using Element = typename Tile::Element;
-  static_assert(Tile::kElements <= kRoom);
   static constexpr int kCount = kStages;
   static constexpr std::size_t kBytes =
-      std::size_t{kStages} * (kRoom * sizeof(Element) + 2 * sizeof(Barrier));
+      std::size_t{kStages} * (Tile::kElements * sizeof(Element) + 2 * sizeof(Barrier));
   Tile tiles;  // the first of kStages
   Barrier* full;
   Barrier* empty;
 
-  /// The same ring for smaller tiles. Tiles of both kinds can follow each other.
-  template <typename Smaller>
-  using With = TileRing<Smaller, kStages, kRoom>;
-  template <typename Smaller>
-  __device__ With<Smaller> with() const {
-    return {{tiles.data}, full, empty};
-  }
-
   /// Tiles are carved first, so that they need no space between them.
   __device__ void take_tiles(TileMemory& shared) {
-    tiles = {shared.take<Element>(kStages * kRoom, 1024)};
+    tiles = {shared.take<Element>(kStages * Tile::kElements, 1024)};
   }
   __device__ void take_barriers(TileMemory& shared) {
     full = shared.take<Barrier>(2 * kStages);
     empty = full + kStages;
   }
 
-  __device__ Tile tile(unsigned number) const { return {tiles.data + number % kStages * kRoom}; }
+  __device__ Tile tile(unsigned number) const {
+    return {tiles.data + number % kStages * Tile::kElements};
+  }
   __device__ static unsigned parity(unsigned number) { return number / kStages % 2; }
 
   /// So many arrivals release a stage, and so many, besides the copies' bytes, fill it.

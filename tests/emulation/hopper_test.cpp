@@ -35,6 +35,7 @@ enum class Bug {
   fence_of_last_thread,
   fence_of_first_thread_after_barrier,
   refill_in_flight,
+  rewritten_in_flight,
   result_written_in_flight,
   operand_written_in_flight,
   result_of_a_group_in_flight,
@@ -119,6 +120,7 @@ __global__ void product(const gpu::TensorMap a_map, const gpu::TensorMap b_map,
     gpu::arrive_and_expect(*full, kTile * 2);
     gpu::copy_tile(b, b_map, {0, 0, 0, 0}, *full);
   }
+  if (bug == Bug::rewritten_in_flight && thread == 0) gpu::write_for_engines(b[0], b[0]);
   if (bug == Bug::result_written_in_flight) c[3][1] = 1.0f;
   if (bug == Bug::operand_written_in_flight) operands[1][2] += 1;
   if (bug == Bug::result_of_a_group_in_flight) gpu::wait_products<1>(c);
@@ -306,7 +308,10 @@ TEST_CASE("misuse: tiles and descriptors that do not fit the swizzle") {
 }
 
 TEST_CASE("misuse: operands and results of wgmma change while it is in flight") {
-  require_complaint<Bug::refill_in_flight>("that a wgmma in flight still reads");
+  require_complaint<Bug::refill_in_flight>(
+      "a tile copy to shared memory that a wgmma in flight still reads");
+  require_complaint<Bug::rewritten_in_flight>(
+      "a write to shared memory that a wgmma in flight still reads");
   require_complaint<Bug::result_written_in_flight>(
       "registers that a wgmma in flight writes were written");
   require_complaint<Bug::operand_written_in_flight, true>(

@@ -108,7 +108,7 @@ TEST_CASE("16-bit attention of padded heads errs at most twice as much as the pl
 }
 
 // A document that ends in a block of 128 rows, one of one token, one of two blocks; a first key of
-// its own for every query.
+// its own for every query; a whole tile of 128 queries that begins at an odd one.
 TEST_CASE("16-bit attention with first keys errs at most twice as much as the plain formula") {
   const test::Rank rank;
   for (const std::int64_t head_size : {64, 72, 80, 96, 128, 256}) {
@@ -122,6 +122,11 @@ TEST_CASE("16-bit attention with first keys errs at most twice as much as the pl
     window.first_key =
         Tensor::from(std::vector<std::int32_t>{5, 5, 6, 9, 9, 9, 36, 37, 37, 39}, {1, 10});
     check_errors(window);
+    Problem odd({1, 170, 170, 1, 1, head_size}, DType::bf16);
+    std::vector<std::int32_t> first_of_two(170, 0);
+    std::fill(first_of_two.begin() + 37, first_of_two.end(), 37);
+    odd.first_key = Tensor::from(first_of_two, {1, 170});
+    check_errors(odd);
   }
 }
 

@@ -1,4 +1,5 @@
 // Properties of attention's kernels that only the emulator shows.
+#include <array>
 #include <catch2/catch.hpp>
 #include <map>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "kernels/attention/cuda/schedule.h"
 #include "runtime/emulation/device/emulator.h"
+#include "runtime/emulation/device/events.h"
 #include "tests/kernels/attention_problem.h"
 #include "tests/support/emulated_capability.h"
 #include "tests/support/rank.h"
@@ -30,6 +32,36 @@ std::vector<std::vector<double>> results_on(int capability, const Sizes& sizes, 
   }
   problem.run();
   return test::results_of(problem);
+}
+
+/// How many scores of each consumer were started by its first warp while a sum of gradients was in flight.
+std::array<int, 2> overlaps_in_backward(const test::AttentionProblem& problem) {
+  using emulation::EventKind;
+  problem.forward();
+  current_stream().synchronize();
+  emulation::start_event_list();
+  problem.backward();
+  current_stream().synchronize();
+  struct Warp {
+    bool sums = false;  // the group at hand adds to a gradient
+    int last_sum = -1;  // the last group that did
+    int complete = -1;  // the last complete group
+  };
+  std::map<std::pair<unsigned, unsigned>, Warp> warps;
+  std::array<int, 2> overlaps{};
+  for (const emulation::KernelEvent& event : emulation::take_event_list()) {
+    Warp& warp = warps[{event.block, event.warp}];
+    if (event.kind == EventKind::tiles_multiplied) warp.sums = false;
+    if (event.kind == EventKind::registers_multiplied) warp.sums = true;
+    if (event.kind == EventKind::products_waited) warp.complete = event.number;
+    if (event.kind != EventKind::products_committed) continue;
+    if (warp.sums) {
+      warp.last_sum = event.number;
+    } else if (warp.last_sum > warp.complete && event.warp % 4 == 0) {
+      ++overlaps.at(event.warp / 4 - 1);
+    }
+  }
+  return overlaps;
 }
 
 }  // namespace
@@ -206,6 +238,24 @@ TEST_CASE("Hopper's attention of a whole batch gives the bits of each of its row
     REQUIRE(same(alone.dq.tensor, batch.dq.tensor));
     REQUIRE(same(alone.dk.tensor, batch.dk.tensor));
     REQUIRE(same(alone.dv.tensor, batch.dv.tensor));
+  }
+}
+
+// Two blocks of keys and two heads of queries. Of the 8 steps and the 4 in the part of the keys, consumer 0 starts all
+// but the first while dK is summed. Consumer 1 leaves out one of each head, and waits there. In the part of the queries
+// one block of each head has a second tile.
+TEST_CASE(
+    "Hopper: a consumer's next scores are computed while the last tile's gradients are summed") {
+  const Capability gpu(90);
+  const test::Rank rank;
+  using Overlaps = std::array<int, 2>;
+  for (const std::int64_t head_size : {64, 128}) {
+    test::AttentionProblem problem({1, 256, 256, 2, 1, head_size}, DType::bf16);
+    CHECK(overlaps_in_backward(problem) == Overlaps{7 + 3 + 2, 2 + 2 + 2});
+    problem.first_key = Tensor::zeros({1, 256}, DType::i32);
+    const bool of_keys = head_size == 64;  // heads of 128 lack the registers
+    CHECK(overlaps_in_backward(problem) ==
+          (of_keys ? Overlaps{7 + 3 + 2, 2 + 2 + 2} : Overlaps{2, 2}));
   }
 }
 

@@ -993,18 +993,62 @@ FAULTS = {
         "Hopper: the two parts of a backward pass count rows' tiles apart": (
             "  memory.queries.wait(rows);\n",
             "  memory.queries.wait(rows + 1);\n"),
-        "Hopper: keys are released after dP": (
-            "    memory.values.release(tile);\n",
-            "    memory.values.release(tile);\n"
-            "    memory.keys.release(tile);\n"),
+        "Hopper: the gradient of queries is stored while its last tile is added": (
+            "      gpu::wait_products<0>(dq.values[0]);\n",
+            ""),
+        "Hopper: the next tile's scores are taken for this one's": (
+            "    gpu::wait_products<0>(p.values[0]);\n",
+            ""),
+        "Hopper: scores of the next tile do not wait for its keys": (
+            "const auto keys = memory.keys.wait(tile);",
+            "const auto keys = memory.keys.tile(tile);"),
+        "Hopper: the gradient of queries releases the tile that it begins": (
+            "    release_before(tile, memory.keys, memory.values);\n",
+            "    release_before(tile + 1, memory.keys, memory.values);\n"),
+        "Hopper: the last tile's gradient reads the keys of the next": (
+            "ds_operand, memory.keys.tile(tile));",
+            "ds_operand, memory.keys.tile(tile + 1));"),
         "Hopper: the gradient of queries masks one key too many": (
             "column <= row + of_warp;",
             "column < row + of_warp;"),
     },
+    ("kernels/attention/cuda/hopper/query_gradient.h", "kernels_emulated_attention"): {
+        "Hopper: scores of the next tile wait for dQ": (
+            "      add_tile(p, tile, last_seen);\n",
+            "      add_tile(p, tile, last_seen);\n"
+            "      gpu::wait_products<0>(dq.values[0]);\n"),
+    },
+    ("kernels/attention/cuda/hopper/query_gradient.h", "kernels_attention_first_key"): {
+        "Hopper: keys behind a document are cleared while scores are made from them": (
+            "    if (kCut && count < kKeys) {  // 0 times NaN is NaN\n"
+            "      gpu::clear_rows(count, keys, memory.values.wait(tile));\n"
+            "    }\n"
+            "    start_multiply(p, memory.queries.tile(0), rows.first(), keys);\n",
+            "    start_multiply(p, memory.queries.tile(0), rows.first(), keys);\n"
+            "    if (kCut && count < kKeys) {  // 0 times NaN is NaN\n"
+            "      gpu::clear_rows(count, keys, memory.values.wait(tile));\n"
+            "    }\n"),
+        "Hopper: values behind a document are cleared before they arrive": (
+            "memory.values.wait(tile));\n    }",
+            "memory.values.tile(tile));\n    }"),
+    },
+    ("kernels/attention/cuda/hopper/backward_memory.h", "kernels_attention_16bit"): {
+        "Hopper: a tile before the first is released": (
+            "  if (tile == 0) return;\n",
+            ""),
+        "Hopper: the second ring's tiles are released when they are begun": (
+            "  second.release(tile - 1);",
+            "  second.release(tile);"),
+        "Hopper: a tile's statistics have no room for an odd first query": (
+            "kTileStatistics = kRowsOfBlock + 2;",
+            "kTileStatistics = kRowsOfBlock;"),
+    },
+    ("kernels/attention/cuda/arguments.h", "kernels_attention_first_key"): {
+        "Hopper: nothing is behind the last head's statistics": (
+            "kStatisticsSlack = 128 + 2;",
+            "kStatisticsSlack = 0;"),
+    },
     ("kernels/cuda/tile_ring.h", "kernels_attention_16bit"): {
-        "Hopper: smaller tiles announce the bytes of whole stages": (
-            "arrive_and_expect(full[number % kStages], Tile::kBytes + more)",
-            "arrive_and_expect(full[number % kStages], kRoom * sizeof(Element) + more)"),
         "Hopper: the producer does not wait for a free stage": (
             "    gpu::wait(empty[number % kStages], parity(number) ^ 1);\n",
             ""),
@@ -1217,19 +1261,62 @@ FAULTS = {
     },
     ("kernels/attention/cuda/hopper/key_value_gradient.h", "kernels_attention_first_key"): {
         "Hopper: statistics are read from an even query on": (
-            "memory.statistics_of(tile) + (kCut ? queries.odd : 0);",
-            "memory.statistics_of(tile);"),
+            "+ half.first + (kCut ? queries.odd : 0);",
+            "+ half.first;"),
+        "Hopper: queries before a document's end are hidden": (
+            "gpu::clear_rows(first + count, queries, d_output);",
+            "gpu::clear_rows(count + 0 * first, queries, d_output);"),
         "Hopper: queries behind a document keep their statistics": (
             "thread >= count && thread < kQueries",
             "thread >= count && thread < 0"),
+    },
+    ("kernels/attention/cuda/hopper/key_value_gradient.h", "kernels_emulated_attention"): {
+        "Hopper: every step waits for its dK": (
+            "if (kCut && kHeadSize == 128) gpu::wait",
+            "if (kHeadSize > 0) gpu::wait"),
     },
     ("kernels/attention/cuda/hopper/key_value_gradient.h", "kernels_attention_16bit"): {
         "Hopper: a query does not see its own key": (
             "key + of_warp <= query;",
             "key + of_warp < query;"),
         "Hopper: queries are released before their products are complete": (
-            "    gpu::wait_products<0>(dk.values[0]);\n",
-            "    gpu::wait_products<1>(dv.values[0]);\n"),
+            "    gpu::wait_products<kInFlight>(dk.values[0]);\n"
+            "    if (half.first == 0) release_before(half.tile, memory.queries, memory.d_output);\n",
+            "    if (half.first == 0) release_before(half.tile, memory.queries, memory.d_output);\n"
+            "    gpu::wait_products<kInFlight>(dk.values[0]);\n"),
+        "Hopper: the next step's dP is started before dK's wait": (
+            "    end_step_before<1>(half);\n",
+            "    end_step_before<2>(half);\n"),
+        "Hopper: a step that a consumer leaves out does not wait for dK": (
+            "          end_step_before<0>(half);\n",
+            "          end_step_before<1>(half);\n"),
+        "Hopper: a step that a consumer leaves out releases no tile": (
+            "          end_step_before<0>(half);\n",
+            "          gpu::wait_products<0>(dk.values[0]);\n"),
+        "Hopper: a piece ends before dK's last products": (
+            "    gpu::wait_products<0>(dk.values[0]);\n    tile = step / 2;\n",
+            "    tile = step / 2;\n"),
+        "Hopper: a tile is released by both of its steps": (
+            "    if (half.first == 0) release_before(",
+            "    if (half.first >= 0) release_before("),
+        "Hopper: the next head begins in the last one's tile": (
+            "      step += step % 2;  // the next head begins with a tile\n",
+            ""),
+        "Hopper: both steps of a tile have the scores of the first": (
+            "rows().first(), queries, half.first);",
+            "rows().first(), queries, 0 * half.first);"),
+        "Hopper: both steps of a tile have dP of the first": (
+            "rows().first(), d_output, half.first);",
+            "rows().first(), d_output, 0 * half.first);"),
+        "Hopper: both steps of a tile add the first one's dO": (
+            "start_multiply_add(dv, operand, d_output, half.first);",
+            "start_multiply_add(dv, operand, d_output, 0 * half.first);"),
+        "Hopper: both steps of a tile add the first one's Q": (
+            "start_multiply_add(dk, operand, queries, half.first);",
+            "start_multiply_add(dk, operand, queries, 0 * half.first);"),
+        "Hopper: both steps of a tile have the statistics of the first": (
+            "memory.statistics_of(half.tile) + half.first +",
+            "memory.statistics_of(half.tile) +"),
         "Hopper: dS takes the registers of P while dV reads them": (
             "    gpu::wait_products<0>(dv.values[0]);\n"
             "    pack<T>(operand, ds);\n",
@@ -2152,6 +2239,9 @@ FAULTS = {
             "  --unfinished_;\n"),
     },
     ("runtime/emulation/device/shared_memory.cpp", "emulation_hopper"): {
+        "rows are cleared under a product in flight": (
+            "  if (warpgroups_read(data, bytes)) {",
+            "  if (false) {"),
         "a proxy fence shows the writes of all threads": (
             "  block.shared().show_writes_to_engines(block.thread().number);\n",
             "  for (unsigned i = 0; i < 1024; ++i) block.shared().show_writes_to_engines(i);\n"),

@@ -72,8 +72,8 @@ struct QueryStatistics {
   float delta;      // D = sum(dO * O)
 };
 inline constexpr int kStatisticsPadding = 64;
-/// Numbers behind the last head's: a kernel that begins at any query reads whole tiles, in pairs.
-inline constexpr int kStatisticsSlack = kStatisticsPadding + 2;
+/// Numbers behind the last head's: a kernel that begins at any query reads tiles of up to 128, in pairs.
+inline constexpr int kStatisticsSlack = 128 + 2;
 
 __host__ __device__ inline int padded_queries(int queries) {
   return (queries + kStatisticsPadding - 1) / kStatisticsPadding * kStatisticsPadding;

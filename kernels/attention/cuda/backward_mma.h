@@ -37,16 +37,20 @@ constexpr std::size_t tile_bytes() {
   return sizeof(T) * kRowStride<kHeadSize> * (2 * Size::kRows + 4 * Size::kColumns);
 }
 
-/// scores = P, and d_scores = dS = P * (dP - D), from S and dP. Rows are queries.
+/// P from S. Rows are queries.
 template <int kM, int kN>
-__device__ void differentiate_softmax(Fragment<kM, kN>& scores, Fragment<kM, kN>& d_scores,
-                                      float scale_log2,
-                                      const QueryStatistics (&statistics)[kM][2]) {
-  scores.for_each([&](float& p, int m, int n, int i) {
-    const QueryStatistics query = statistics[m][i / 2];
-    float& ds = d_scores.values[m][n][i];
-    p = gpu::fast_exp2(fmaf(p, scale_log2, -query.logsumexp));
-    ds = p * (ds - query.delta);
+__device__ void weights_from(Fragment<kM, kN>& scores, float scale_log2,
+                             const QueryStatistics (&statistics)[kM][2]) {
+  scores.for_each([&](float& p, int m, int, int i) {
+    p = gpu::fast_exp2(fmaf(p, scale_log2, -statistics[m][i / 2].logsumexp));
+  });
+}
+/// dS = P * (dP - D) from dP. Rows are queries.
+template <int kM, int kN>
+__device__ void differentiate(Fragment<kM, kN>& d_scores, const Fragment<kM, kN>& weights,
+                              const QueryStatistics (&statistics)[kM][2]) {
+  d_scores.for_each([&](float& ds, int m, int n, int i) {
+    ds = weights.values[m][n][i] * (ds - statistics[m][i / 2].delta);
   });
 }
 

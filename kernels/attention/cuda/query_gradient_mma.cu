@@ -71,7 +71,8 @@ __global__ void __launch_bounds__(QueryGradient<kHeadSize>::kThreads)
         mask(scores, [&](int row, int column) { return column <= row + last_seen; });
       }
       multiply(d_scores, d_output, warp_row<kM>(), values[step]);
-      differentiate_softmax(scores, d_scores, n.scale_log2(), statistics);
+      weights_from(scores, n.scale_log2(), statistics);
+      differentiate(d_scores, scores, statistics);
       multiply_add(dq, d_scores, keys[step]);
     }
     const QueryBlock same(n, schedule, kQueries);  // instead of numbers kept in registers

@@ -7,6 +7,7 @@
 #include "runtime/emulation/device/block.h"
 #include "runtime/emulation/device/counted_addresses.h"
 #include "runtime/emulation/device/sanitizers.h"
+#include "runtime/emulation/device/warpgroup.h"
 
 namespace tessera::emulation {
 namespace {
@@ -204,6 +205,9 @@ SharedMemory::Copied SharedMemory::copied(const void* data, std::size_t bytes) {
 }
 
 void note_write_for_engines(const void* data, std::size_t bytes) {
+  if (warpgroups_read(data, bytes)) {
+    block.fail("a write to shared memory that a wgmma in flight still reads");
+  }
   block.shared().note_write_for_engines(block.thread().number, data, bytes);
 }
 

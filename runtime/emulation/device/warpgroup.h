@@ -2,7 +2,7 @@
 //
 // A product is computed when it is issued, warp by warp: each of the four has 16 of the 64 rows. The
 // results reach the registers at the wait, until then these are NaN. It is an error to touch the
-// registers in between, or to let the copy engine overwrite an operand. Operands in shared memory are
+// registers in between, or to overwrite an operand in shared memory. Operands in shared memory are
 // read as the engines see it: ordinary writes show only after a fence. Source: PTX ISA,
 // "Asynchronous Warpgroup Level Matrix Instructions" and "setmaxnreg".
 #pragma once

@@ -61,9 +61,8 @@ template <typename T, int kHeadSize, bool kCut>
 void launch(const BackwardCall& call, const Tensor& statistics) {
   const BackwardArguments<T> arguments(call, statistics);
   const BackwardSchedule schedule(arguments.extents, sizeof(T));
-  const BackwardMaps maps{map_of(call.q, kRowsOfBlock),    map_of(call.d_o, kRowsOfBlock),
-                          map_of(call.k, kRowsOfBlock),    map_of(call.v, kRowsOfBlock),
-                          map_of(call.q, kVisitedQueries), map_of(call.d_o, kVisitedQueries)};
+  const BackwardMaps maps{map_of(call.q, kRowsOfBlock), map_of(call.d_o, kRowsOfBlock),
+                          map_of(call.k, kRowsOfBlock), map_of(call.v, kRowsOfBlock)};
   gpu::launch(backward_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule.count()),
               dim3(gpu::kRoleThreads), BackwardMemory<T, kHeadSize>::kBytes, gpu::stream(),
               arguments, maps, schedule, work_queue(schedule.count()));

@@ -14,11 +14,8 @@
 namespace tessera::cuda::attention {
 
 inline constexpr int kStages = 2;
-/// Queries in a tile of the part that visits them. Their scores and gradients take the registers that
-/// dK and dV leave.
-inline constexpr int kVisitedQueries = 64;
 /// The statistics of a tile are copied in pairs, and a piece may begin in the middle of a pair.
-inline constexpr int kTileStatistics = kVisitedQueries + 2;
+inline constexpr int kTileStatistics = kRowsOfBlock + 2;
 
 /// A barrier of a consumer's threads. (Number 1 is that of clear_rows.)
 __device__ inline void sync_consumer(const ConsumerRows& rows) {
@@ -50,9 +47,17 @@ struct BackwardMemory {
   }
 };
 
-/// The copy engine's tiles: 128 rows, and kVisitedQueries of q and of d_o.
+/// By the consumers, which have begun `tile`: the products that read the one before it are complete. Both
+/// parts release a tile so late, because its last product runs into the next one.
+template <typename Ring>
+__device__ void release_before(unsigned tile, const Ring& first, const Ring& second) {
+  if (tile == 0) return;
+  first.release(tile - 1);
+  second.release(tile - 1);
+}
+
 struct BackwardMaps {
-  gpu::TensorMap q, d_o, k, v, visited_q, visited_d_o;
+  gpu::TensorMap q, d_o, k, v;
 };
 
 }  // namespace tessera::cuda::attention

@@ -5,11 +5,12 @@
 // have a row per key, so that P and dS are left operands in registers:
 //
 //   producer     K V  Q0 dO0  Q1 dO1 | Q2 dO2 ...                  waits for free stages
-//   consumer 0   [S dP] P [dV += P dO] dS [dK += dS Q] [S dP] P ...
-//   consumer 1          [S dP] P [dV += P dO] dS [dK += dS Q] ...
+//   consumer 0   [S dP] P [dV] dS [dK S dP] P [dV] dS [dK S dP] P ...
+//   consumer 1          [S dP] P [dV] dS [dK S dP] P [dV] dS ...
 //
-// [...] are the tensor cores. dP is computed during P, and dV is summed during dS. The two consumers
-// fill each other's pauses.
+// [...] are the tensor cores, with dV += P dO and dK += dS Q. dP is computed during P, and dV is summed
+// during dS. S and dP of the next step are queued behind dK, so that they begin when it ends. In the
+// pauses that remain the tensor cores work for the other consumer. Sums have the order of the steps.
 #pragma once
 
 #include "kernels/attention/cuda/backward_mma.h"
@@ -19,22 +20,23 @@
 
 namespace tessera::cuda::attention::key_value_gradient {
 
-inline constexpr int kKeys = kRowsOfBlock, kQueries = kVisitedQueries;
+/// A tile of queries is visited in two steps. A step's scores and gradients take the registers that dK
+/// and dV leave.
+inline constexpr int kKeys = kRowsOfBlock, kTile = kRowsOfBlock, kQueries = 64;
 
 template <typename T, int kHeadSize>
 struct Memory {
   using Shared = BackwardMemory<T, kHeadSize>;
-  using Tile = PanelTile<T, kQueries, kHeadSize>;
   typename Shared::Rows keys, values;
-  typename Shared::Columns::template With<Tile> queries, d_output;
+  typename Shared::Columns queries, d_output;
   QueryStatistics* statistics;
   typename Shared::Outputs outputs;
 
   explicit __device__ Memory(const Shared& shared)
       : keys(shared.rows[0]),
         values(shared.rows[1]),
-        queries(shared.columns[0].template with<Tile>()),
-        d_output(shared.columns[1].template with<Tile>()),
+        queries(shared.columns[0]),
+        d_output(shared.columns[1]),
         statistics(shared.statistics),
         outputs(shared.outputs) {}
   __device__ QueryStatistics* statistics_of(unsigned tile) const {
@@ -42,8 +44,17 @@ struct Memory {
   }
 };
 
+/// The half of a tile that a step visits. A tile has two steps, and steps are counted as tiles are.
+struct Half {
+  unsigned tile;
+  int first;  // its first row of the tile
+
+  explicit __device__ Half(unsigned step)
+      : tile(step / 2), first(static_cast<int>(step % 2) * kQueries) {}
+};
+
 /// The queries that a piece's keys visit, in each query head of the group: tiles from the first that
-/// sees a key of the piece on. Tiles are counted from the first query that sees the piece's document.
+/// sees a key of the piece on. Steps are counted from the first query that sees the piece's document.
 struct PieceQueries {
   int begin, end;  // the first tile begins at `begin`
   int odd;         // the statistics are copied from an even query on
@@ -73,15 +84,14 @@ __device__ void produce(const BackwardArguments<T>& x, const BackwardMaps& maps,
         const PieceQueries queries(block, piece, n);
         for (int i = 0; i < n.group(); ++i) {
           const int head = block.kv_head * n.group() + i, odd = kCut ? queries.odd : 0;
-          for (int first = queries.begin; first < queries.end; first += kQueries, ++tile) {
-            constexpr int kBytes = sizeof(QueryStatistics) * (kCut ? kQueries + 2 : kQueries);
+          for (int first = queries.begin; first < queries.end; first += kTile, ++tile) {
+            constexpr int kBytes = sizeof(QueryStatistics) * (kCut ? kTileStatistics : kTile);
             const gpu::TilePlace place{0, first, head, block.batch};
             gpu::Barrier& full = memory.queries.begin_fill(tile, kBytes);
-            memory.queries.tile(tile).load(maps.visited_q, place, full);
+            memory.queries.tile(tile).load(maps.q, place, full);
             gpu::copy_bytes(memory.statistics_of(tile),
                             x.statistics_of(block.batch, head) + first - odd, kBytes, full);
-            memory.d_output.tile(tile).load(maps.visited_d_o, place,
-                                            memory.d_output.begin_fill(tile));
+            memory.d_output.tile(tile).load(maps.d_o, place, memory.d_output.begin_fill(tile));
           }
         }
       });
@@ -92,9 +102,11 @@ template <typename T, int kHeadSize, bool kCut>
 struct Consumer {
   const BackwardArguments<T>& x;
   const Memory<T, kHeadSize>& memory;
-  ConsumerRows rows;
   Fragment<1, kHeadSize> dk, dv;
   PackedFragment<kQueries> operand;  // P, then dS
+
+  /// Found again where they are needed, instead of kept in a register.
+  __device__ static ConsumerRows rows() { return {}; }
 
   __device__ Consumer(const BackwardArguments<T>& arguments, const Memory<T, kHeadSize>& shared)
       : x(arguments), memory(shared) {}
@@ -104,28 +116,38 @@ struct Consumer {
   __device__ void visit(Find find, unsigned& tile) {
     dk.clear();
     dv.clear();
+    unsigned step = 2 * tile;
     for (int i = 0; i < x.extents.group(); ++i) {
       const PieceQueries queries = find();
-      // The consumer's first key is seen by a tile's queries from this one on.
-      int first_seen_by = queries.seen_by + rows.first();
+      // The consumer's first key is seen by a step's queries from this one on.
+      int first_seen_by = queries.seen_by + rows().first();
       int count = queries.end - queries.begin;
-      for (; count > 0; count -= kQueries, first_seen_by -= kQueries, ++tile) {
-        const auto q = memory.queries.wait(tile), d_o = memory.d_output.wait(tile);
-        QueryStatistics* const statistics = memory.statistics_of(tile) + (kCut ? queries.odd : 0);
-        if (kCut && count < kQueries) hide_queries(q, d_o, statistics, count);
-        if (first_seen_by < kQueries) add_tile(q, d_o, statistics, first_seen_by);
-        memory.queries.release(tile);
-        memory.d_output.release(tile);
+      for (; count > 0; count -= kQueries, first_seen_by -= kQueries, ++step) {
+        const Half half(step);
+        const auto q = memory.queries.wait(half.tile), d_o = memory.d_output.wait(half.tile);
+        QueryStatistics* const statistics =
+            memory.statistics_of(half.tile) + half.first + (kCut ? queries.odd : 0);
+        if (kCut && count < kQueries) hide_queries(q, d_o, statistics, half.first, count);
+        if (first_seen_by < kQueries) {
+          add_step(half, q, d_o, statistics, first_seen_by);
+        } else {
+          end_step_before<0>(half);
+        }
       }
+      step += step % 2;  // the next head begins with a tile
     }
+    gpu::wait_products<0>(dk.values[0]);
+    tile = step / 2;
   }
 
+  /// Starts to add a step's products. dK of the step before may still run.
   template <typename Tile>
-  __device__ void add_tile(const Tile& queries, const Tile& d_output,
+  __device__ void add_step(const Half& half, const Tile& queries, const Tile& d_output,
                            const QueryStatistics* statistics, int first_seen_by) {
     Fragment<1, kQueries> p, ds;
-    start_multiply(p, memory.keys.tile(0), rows.first(), queries);
-    start_multiply(ds, memory.values.tile(0), rows.first(), d_output);  // dP = V dO^T
+    start_multiply(p, memory.keys.tile(0), rows().first(), queries, half.first);
+    end_step_before<1>(half);
+    start_multiply(ds, memory.values.tile(0), rows().first(), d_output, half.first);  // dP = V dO^T
     gpu::wait_products<1>(p.values[0]);
     if (first_seen_by + 63 > 0) {
       const int of_warp = first_seen_by + ConsumerRows::of_warp();
@@ -133,23 +155,31 @@ struct Consumer {
     }
     weights_from(p, statistics);
     pack<T>(operand, p);
-    start_multiply_add(dv, operand, d_output);
+    start_multiply_add(dv, operand, d_output, half.first);
     gpu::wait_products<1>(ds.values[0]);
     differentiate(ds, p, statistics);
     gpu::wait_products<0>(dv.values[0]);
     pack<T>(operand, ds);
-    start_multiply_add(dk, operand, queries);
-    gpu::wait_products<0>(dk.values[0]);
+    start_multiply_add(dk, operand, queries, half.first);
+    // With pieces, heads of 128 leave too few registers for products of two steps.
+    if (kCut && kHeadSize == 128) gpu::wait_products<0>(dk.values[0]);
+  }
+
+  /// Waits for dK of the step before, but not for the kInFlight groups that have started since.
+  template <int kInFlight>
+  __device__ void end_step_before(const Half& half) {
+    gpu::wait_products<kInFlight>(dk.values[0]);
+    if (half.first == 0) release_before(half.tile, memory.queries, memory.d_output);
   }
 
   /// Queries of other pieces may be NaN, and 0 times NaN is NaN. They become zeros, with statistics
   /// that make P and dS zero.
   template <typename Tile>
   __device__ static void hide_queries(const Tile& queries, const Tile& d_output,
-                                      QueryStatistics* statistics, int count) {
+                                      QueryStatistics* statistics, int first, int count) {
     const int thread = static_cast<int>(threadIdx.x) - gpu::kWarpgroup;
     if (thread >= count && thread < kQueries) statistics[thread] = {INFINITY, 0.0f};
-    gpu::clear_rows(count, queries, d_output);
+    gpu::clear_rows(first + count, queries, d_output);
   }
   /// P from S.
   __device__ void weights_from(Fragment<1, kQueries>& p, const QueryStatistics* statistics) const {
@@ -170,21 +200,21 @@ struct Consumer {
   }
 
   __device__ void finish(const KeyBlock& block, const KeyPiece& piece) {
-    const int first_row = block.first_key + rows.warp_of_block();
+    const int first_row = block.first_key + rows().warp_of_block();
     store(x.dv.rows(block.batch, block.kv_head), first_row, piece, dv, RowValues<1>::all(1.0f),
-          memory.outputs, rows.warp_of_block());
+          memory.outputs, rows().warp_of_block());
     sum_rows_of(block, x.extents.heads + x.extents.kv_heads);
     rotate_back(dk, x.rotation, x.extents, block.batch, first_row);
     store(x.dk.rows(block.batch, block.kv_head), first_row, piece, dk,
-          RowValues<1>::all(x.extents.scale), memory.outputs, rows.warp_of_block());
+          RowValues<1>::all(x.extents.scale), memory.outputs, rows().warp_of_block());
     sum_rows_of(block, x.extents.heads);
   }
   /// The rows were stored last. In a line the heads of this gradient begin at `first_head`.
   __device__ void sum_rows_of(const KeyBlock& block, int first_head) {
     if (!kSumsRows<kHeadSize, kCut> || x.lines == nullptr) return;
-    const int first_row = block.first_key + rows.warp_of_block();
+    const int first_row = block.first_key + rows().warp_of_block();
     sum_rows<1>(x.line_of(block.batch, first_row, first_head + block.kv_head), memory.outputs,
-                rows.warp_of_block(), kHeadSize, [&] { sync_consumer(rows); });
+                rows().warp_of_block(), kHeadSize, [&] { sync_consumer(rows()); });
   }
 };
 

@@ -4,11 +4,12 @@
 // consumers, each a warpgroup that owns 64 queries:
 //
 //   producer     Q dO  K0 V0  K1 V1 | K2 V2 ...                waits for free stages
-//   consumer 0   [S dP] P dS [dQ += dS K] [S dP] P dS ...
-//   consumer 1        [S dP] P dS [dQ += dS K] [S dP] ...
+//   consumer 0   [S dP] dS [dQ S dP] dS [dQ S dP] dS ...
+//   consumer 1        [S dP] dS [dQ S dP] dS ...
 //
-// [...] are the tensor cores. dP is computed during the mask. The two consumers fill each other's
-// pauses. V's stage is free after dP, K's after dQ.
+// [...] are the tensor cores, with dQ += dS K. P is computed during dP. S of the next tile is queued
+// behind dQ. dP starts when S is complete: dQ, dS, S and dP in flight would take 224 registers. In the
+// pauses that remain the tensor cores work for the other consumer. The sum has the order of the tiles.
 #pragma once
 
 #include "kernels/attention/cuda/backward_mma.h"
@@ -86,32 +87,40 @@ struct Consumer {
     dq.clear();
     // The last key that the consumer's first row sees, counted from the tile's first.
     int last_seen = block.first_query + rows.first() + x.extents.shift() - piece.first_key;
-    for (int step = 0; step < keys.tiles; ++step, last_seen -= kKeys) {
-      const bool last = step + 1 == keys.tiles;
-      add_tile(tile + step, last_seen, last ? keys.of_last_tile() : kKeys);
+    Fragment<1, kKeys> p;
+    make_scores(p, tile, keys.count);
+    for (int count = keys.count; count > 0; count -= kKeys, last_seen -= kKeys, ++tile) {
+      add_tile(p, tile, last_seen);
+      if (count > kKeys) make_scores(p, tile + 1, count - kKeys);  // while dQ is summed
+      gpu::wait_products<0>(dq.values[0]);
     }
   }
 
-  /// A tile, of which `count` keys belong to the piece.
-  __device__ void add_tile(unsigned tile, int last_seen, int count) {
-    const auto keys = memory.keys.wait(tile), values = memory.values.wait(tile);
-    if (kCut && count < kKeys) gpu::clear_rows(count, keys, values);  // 0 times NaN is NaN
-    Fragment<1, kKeys> p, ds;
+  /// S of a tile, at which `count` keys of the piece begin.
+  __device__ void make_scores(Fragment<1, kKeys>& p, unsigned tile, int count) {
+    const auto keys = memory.keys.wait(tile);
+    if (kCut && count < kKeys) {  // 0 times NaN is NaN
+      gpu::clear_rows(count, keys, memory.values.wait(tile));
+    }
     start_multiply(p, memory.queries.tile(0), rows.first(), keys);
+    gpu::wait_products<0>(p.values[0]);
+  }
+
+  /// Starts to add a tile's product to dQ. `p` is S.
+  __device__ void add_tile(Fragment<1, kKeys>& p, unsigned tile, int last_seen) {
+    release_before(tile, memory.keys, memory.values);
+    Fragment<1, kKeys> ds;
     start_multiply(ds, memory.d_output.tile(0), rows.first(),
-                   values);  // dP = dO V^T
-    gpu::wait_products<1>(p.values[0]);
+                   memory.values.wait(tile));  // dP = dO V^T
     if (last_seen < kKeys - 1) {
       const int of_warp = last_seen + ConsumerRows::of_warp();
       mask(p, [&](int row, int column) { return column <= row + of_warp; });
     }
+    weights_from(p, x.extents.scale_log2(), statistics);
     gpu::wait_products<0>(ds.values[0]);
-    memory.values.release(tile);
-    differentiate_softmax(p, ds, x.extents.scale_log2(), statistics);
+    differentiate(ds, p, statistics);
     pack<T>(ds_operand, ds);
-    start_multiply_add(dq, ds_operand, keys);
-    gpu::wait_products<0>(dq.values[0]);
-    memory.keys.release(tile);
+    start_multiply_add(dq, ds_operand, memory.keys.tile(tile));
   }
 
   __device__ void finish(const QueryBlock& block, const QueryPiece& piece) {

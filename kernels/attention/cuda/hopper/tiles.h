@@ -34,30 +34,31 @@ __device__ void pack(PackedFragment<kN>& to, const Fragment<1, kN>& from) {
   }
 }
 
-/// Starts c = X Y^T: 64 rows of x, from `first` on, times every row of y.
-template <typename T, int kRows, int kN, int kHeadSize>
+/// Starts c = X Y^T: 64 rows of x, from `first` on, times kN rows of y, from `first_of_y` on.
+template <typename T, int kRows, int kN, int kRowsOfY, int kHeadSize>
 __device__ void start_multiply(Fragment<1, kN>& c, const PanelTile<T, kRows, kHeadSize>& x,
-                               int first, const PanelTile<T, kN, kHeadSize>& y) {
+                               int first, const PanelTile<T, kRowsOfY, kHeadSize>& y,
+                               int first_of_y = 0) {
   gpu::pin(c.values[0]);
   gpu::begin_products();
 #pragma unroll
   for (int step = 0; step < kHeadSize / 16; ++step) {
     gpu::multiply_tiles<T, gpu::Panels::of_columns_of_b, kN>(c.values[0], x.rows(first, step),
-                                                             y.rows(0, step), step > 0);
+                                                             y.rows(first_of_y, step), step > 0);
   }
   gpu::commit_products();
 }
 
-/// Starts c += P Y. Column k of p is multiplied with row k of y.
-template <typename T, int kK, int kHeadSize>
+/// Starts c += P Y. Column k of p is multiplied with row first + k of y. `first` is a multiple of 16.
+template <typename T, int kK, int kRowsOfY, int kHeadSize>
 __device__ void start_multiply_add(Fragment<1, kHeadSize>& c, const PackedFragment<kK>& p,
-                                   const PanelTile<T, kK, kHeadSize>& y) {
+                                   const PanelTile<T, kRowsOfY, kHeadSize>& y, int first = 0) {
   gpu::pin(c.values[0]);
   gpu::begin_products();
 #pragma unroll
   for (int step = 0; step < kK / 16; ++step) {
-    gpu::multiply_registers<T, gpu::Panels::of_rows_of_b, kHeadSize>(c.values[0], p.values[step],
-                                                                     y.columns(step), true);
+    gpu::multiply_registers<T, gpu::Panels::of_rows_of_b, kHeadSize>(
+        c.values[0], p.values[step], y.columns(first / 16 + step), true);
   }
   gpu::commit_products();
 }
