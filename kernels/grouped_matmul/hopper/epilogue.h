@@ -167,7 +167,7 @@ struct Epilogue {
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const float weight = __shfl_sync(gpu::kFullWarp, own.weight, i * kShare + batch, kChunks);
-        const void* const from = staging.chunk(group, row(i), chunk);
+        const void* const from = staging.chunk(group, row(i) % Staging::kRows, chunk);
         auto d = gpu::Vector<S>::unpack(*static_cast<const uint4*>(from));
         auto gate = gpu::Vector<S>::unpack(gates[i]), up = gpu::Vector<S>::unpack(ups[i]);
         parts[i] = 0.0f;
