@@ -402,8 +402,8 @@ TEST_CASE("traffic: SwiGLU's gradient as an epilogue reads gate and up once") {
   REQUIRE(32 * product.work.reads.sectors == kCopied + 4 * P * F);
 }
 
-// The weighed rows are stored besides, and for each tile 4 bytes a row, by slot. 4 bytes a row tell the slot, and 2 are
-// the weight, which both tiles read.
+// The weighed rows are stored as well, and for each tile 4 bytes a row, by slot. 4 bytes a row tell the slot, and 2
+// are the weight, which both tiles read.
 TEST_CASE("traffic: gradients of experts' SwiGLU as an epilogue move 10 bytes for each element") {
   const test::Rank rank;
   constexpr std::uint64_t P = 256, F = 512, K = 128, kTilesAcross = F / 256;

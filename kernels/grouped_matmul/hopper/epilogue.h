@@ -66,7 +66,7 @@ struct Epilogue {
     return min(Staging::kRows, work.rows - Staging::kRows * group);
   }
 
-  /// The lanes of a row have at most as many rows as they are. Each looks after one: it finds the weight for all, and
+  /// A lane shares its rows with their other lanes, and looks after one of them: it finds the weight for all, and
   /// stores the sum. In a batch the lanes' first quarter looks after the first row, the second after the next one.
   struct OwnRow {
     std::int32_t slot = -1;
