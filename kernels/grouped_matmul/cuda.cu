@@ -234,7 +234,7 @@ bool grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const Ten
       if (!weights.defined()) return groups::multiply_on_hopper(problem);
       const std::int64_t tiles = ceil_div(problem.N, groups::columns_of_tile(problem.N));
       const CategoryScope scope(Category::workspace);
-      const Tensor parts = Tensor::empty({tiles, problem.P}, DType::f32);
+      const Tensor parts = Tensor::empty(Shape{tiles, problem.P}, DType::f32);
       problem.slots = slots.data<std::int32_t>();
       problem.weights = weights.data<T>();
       problem.sums = parts.data<float>();
