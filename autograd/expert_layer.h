@@ -29,9 +29,9 @@ struct ExpertLayer {
   /// The layer's result y [P, 2F], gate and up, and swiglu(y) [P, F].
   std::pair<Tensor, Tensor> gated(const RoutedRows& rows, const Tensor& offsets) const;
   Tensor input_gradient(const RoutedRows& rows, const Tensor& offsets) const;
-  /// For a layer whose inputs were w swiglu(gate_up), with weights w by `places` and `slots` (dispatch/op.h): returns
-  /// these inputs [P, F] once more. gate_up becomes its gradient, and dweights [N, k] that of the weights, or its parts
-  /// [S, N, k]. The weights may be undefined.
+  /// The inputs were w swiglu(gate_up), with weights w by `places` and `slots` (dispatch/op.h). Returns them once
+  /// more, [P, F]. gate_up becomes its gradient. dweights [N, k] becomes that of the weights, or [S, N, k] its parts.
+  /// The weights may be undefined.
   Tensor swiglu_gradient(const Tensor& dweights, const Tensor& gate_up, const RoutedRows& rows,
                          const Tensor& offsets, const Tensor& places, const Tensor& slots,
                          const Tensor& weights) const;

@@ -93,6 +93,6 @@ assert epilogue("rows:", PRODUCT, LOAD, STORE, "@!P0 BRA rows", "EXIT") == 0
 assert check_sass.epilogue_faults({WIDE: 6144}) == []
 assert "6152 instructions need a depth above 768" in check_sass.epilogue_faults({WIDE: 6152})[0]
 assert check_sass.epilogue_faults({GRADIENT: 8192}) == []
-assert "need a depth above 1024" in check_sass.epilogue_faults({GRADIENT: 8200})[0]
+assert "need a depth above 1152" in check_sass.epilogue_faults({GRADIENT: 9300})[0]
 assert "no loop stores" in check_sass.epilogue_faults({WIDE: 0})[0]
 assert "no kernel of wide tiles" in check_sass.epilogue_faults({})[0]

@@ -26,8 +26,8 @@ share a tile of 128 x 256. Prints a line for each kernel of such tiles: the inst
 tile, and the depth from which they are at most half of the clocks of the next tile's products. These take 1,024 clocks
 for each 64 depths.
 
-Exits 1 if a body's ratio is above 1.15, if an epilogue needs more depth than 768 (with SwiGLU's gradient 1,024), or if
-a kernel has no such loop.
+Exits 1 if a body's ratio is above 1.15, if an epilogue needs more depth than 768 (with SwiGLU's gradient 1,152, of
+weighed rows 1,792), or if a kernel has no such loop.
 """
 
 import json
@@ -49,8 +49,10 @@ EXPONENTIALS = QUERIES * KEYS // THREADS + 2
 CONVERSIONS = QUERIES * KEYS // THREADS // 2
 MOST = 1.15
 EPILOGUE_THREADS, TILE = 96, 128 * 256
+# Stores of a chunk, by the kernel's Result: c; gate, up and SwiGLU; two gradients; two, and the weighed row; c and GELU;
+# GELU's gradient.
 STORES = {"0": 1, "1": 3, "2": 2, "3": 3, "4": 2, "5": 1}
-DEPTHS = {"0": 768, "1": 768, "2": 1024, "3": 1536, "4": 768, "5": 768}
+DEPTHS = {"0": 768, "1": 768, "2": 1152, "3": 1792, "4": 768, "5": 768}
 
 FUNCTION = re.compile(r"^\s*Function : (\w+)")
 INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")

@@ -318,7 +318,7 @@ bool gathered_grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, 
       const CategoryScope scope(Category::workspace);
       Tensor parts;
       if (weights.defined()) {
-        parts = Tensor::empty({tiles, problem.P}, DType::f32);
+        parts = Tensor::empty(Shape{tiles, problem.P}, DType::f32);
         problem.slots = slots.data<std::int32_t>();
         problem.weights = weights.data<T>();
         problem.sums = parts.data<float>();

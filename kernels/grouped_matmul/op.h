@@ -19,8 +19,8 @@
 // offsets [G E + 1] group i has the rows [offsets[i], offsets[i + 1]) and takes matrix i mod E.
 //
 // offsets [E + 1] i32 ascend from 0; rows from offsets[E] on are neither read nor written (but y's may
-// be written). grouped_matmul_swiglu_backward has no such rows: offsets[E] = P. An expert without rows costs nothing, and its matrix of c is zero (or stays, when
-// accumulating).
+// be written). grouped_matmul_swiglu_backward has no such rows: offsets[E] = P. An expert without rows costs
+// nothing, and its matrix of c is zero (or stays, when accumulating).
 //
 // A linear layer with weights [E, out, in], y_e = x_e W_e^T, takes
 //
@@ -31,11 +31,12 @@
 // The rows may stay with their tokens (gathered.h).
 //
 // All tensors have one floating dtype; c of grouped_matmul_weight may be f32 while a and b have 16
-// bits. Sums are f32 (f64 for f64), rounded once. A part is not rounded. y has the bits of a separate swiglu: it is a step of
-// the product on the CPU (matmul/cpu/steps.h), and on a GPU where Hopper's kernel multiplies. That kernel makes the
-// gradients of swiglu, too, if `slots` (dispatch/op.h) tells it whose weight a row has. They and y have the bits of
-// separate operations. Its dweights are sums over tiles of 256 columns (128, if there are no more), which are added in
-// order, in workspace [tiles, P] f32: their last bits may differ from those of weighed_swiglu_backward.
+// bits. Sums are f32 (f64 for f64), rounded once. A part is not rounded. y has the bits of a separate swiglu: it is a
+// step of the product on the CPU (matmul/cpu/steps.h), and on a GPU where Hopper's kernel multiplies.
+//
+// That kernel makes the gradients of swiglu, too, if `slots` (dispatch/op.h) tells it whose weight a row has. They
+// and y have the bits of separate operations. dweights is added in another order: each tile of 256 columns (of 128,
+// if there are no more) has a part, and the parts are added in order. They take workspace, [tiles, P] f32.
 //
 // On the CPU an expert's bits depend neither on the number of threads nor on the other experts
 // (matmul/cpu/product.h). On a GPU all experts are one launch. The grid has the largest number of
@@ -53,8 +54,8 @@ void grouped_matmul_part(Out c, const Tensor& a, const Tensor& b, const Tensor& 
                          Transpose transpose_b, const DepthPart& depths);
 void grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Transpose transpose_b = Transpose::no);
-/// dgate_up may be gate_up. `places`, `slots` and `weights` are those of the rows. Without weights y = silu(gate) * up.
-/// slots may be undefined.
+/// dgate_up may be gate_up. `places`, `slots` and `weights` are those of the rows. Without weights
+/// y = silu(gate) * up. slots may be undefined.
 void grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const Tensor& a,
                                     const Tensor& b, const Tensor& gate_up, const Tensor& offsets,
                                     const Tensor& places, const Tensor& slots,
@@ -75,8 +76,8 @@ decltype(tessera::grouped_matmul_part) grouped_matmul_part;
 /// multiplies all rows: a dense layer.
 bool grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Transpose transpose_b);
-/// As one launch, and one more for dweights. False, and nothing is done, if no kernel has both. Without offsets as above.
-/// Without y only dgate_up is stored.
+/// As one launch, and one more for dweights. False, and nothing is done, if no kernel has both. Without
+/// offsets as above. Without y only dgate_up is stored.
 bool grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const Tensor& a,
                                     const Tensor& b, const Tensor& gate_up, const Tensor& offsets,
                                     const Tensor& slots, const Tensor& weights,

@@ -24,7 +24,8 @@
 //   dweights [S, N, k]                 f32 (f64 for f64): the sums over S equal parts of f, for each part
 //
 // The bits are those of swiglu_forward, weigh_backward and swiglu_backward, one after the other. On a
-// GPU dweights is added in another order if some of the tensors are not aligned.
+// GPU dweights is added in another order if some of the tensors are not aligned, or if the pass is a part of a
+// product (grouped_matmul_swiglu_backward).
 #pragma once
 
 #include "kernels/columns/op.h"

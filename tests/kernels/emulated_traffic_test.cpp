@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -415,6 +416,29 @@ TEST_CASE("traffic: GELU's gradient as an epilogue writes lines of sums") {
   constexpr std::uint64_t kCopied = kTiles * kSteps * 32 * 1024;
   require_traffic_of_products(product, kCopied, 2 * P * F + 4 * P / 128 * F);
   REQUIRE(product.work.reads.bytes == kCopied + 2 * P * F);
+}
+
+// The weighed rows are stored as well, and for each tile 4 bytes a row, by slot. 4 bytes a row tell the slot, and 2
+// are the weight, which both tiles read.
+TEST_CASE("traffic: gradients of experts' SwiGLU as an epilogue move 10 bytes for each element") {
+  const test::Rank rank;
+  constexpr std::uint64_t P = 256, F = 512, K = 128, kTilesAcross = F / 256;
+  const Tensor dy = bf16({P, K}), w = bf16({1, K, F}), gate_up = bf16({P, 2 * F}), y = bf16({P, F});
+  const Tensor weights = bf16({P / 2, 2}), dweights = bf16({P / 2, 2});
+  std::vector<std::int32_t> in_order(P);
+  std::iota(in_order.begin(), in_order.end(), 0);
+  const Tensor places = Tensor::from(in_order, {P / 2, 2}), slots = Tensor::from(in_order, {P});
+  const Tensor offsets = Tensor::from(std::vector<std::int32_t>{0, P}, {2});
+  const auto run = launches_of([&] {
+    grouped_matmul_swiglu_backward(y, dweights, gate_up, dy, w, gate_up, offsets, places, slots,
+                                   weights);
+  });
+  constexpr std::uint64_t kSteps = K / 64, kCopied = P / 128 * kTilesAcross * kSteps * 48 * 1024;
+  constexpr std::uint64_t kSums = 4 * kTilesAcross * P, kSummed = 2 * P;
+  REQUIRE(run.work.bulk_copy_bytes == kCopied);
+  REQUIRE(run.work.writes.bytes == 6 * P * F + kSums + kSummed);
+  REQUIRE(run.work.reads.bytes - kCopied - 4 * P * F - kTilesAcross * (4 + 2) * P - kSums < 8192);
+  REQUIRE(run.work.bank_conflicts == 0);
 }
 
 // 32 wide tiles for each of two experts. The rows of the copies end where an expert's do.

@@ -434,6 +434,61 @@ TEST_CASE("grouped_matmul refuses arguments that do not fit together") {
   REQUIRE_THROWS_WITH(grouped_matmul_weight(zeros({2, 4, 5}), a, c, offsets), Contains("c"));
 }
 
+TEST_CASE("grouped_matmul_swiglu_backward has the values of its operations one after the other") {
+  const test::Rank rank;
+  const Sizes n{{3, 0, 6}, 24, 40};
+  for (const DType dtype : test::kFloating) {
+    CAPTURE(name_of(dtype));
+    const Tensor dy = normal_tensor({9, n.out}, dtype, "dy"), offsets = n.offsets();
+    const Tensor w = normal_tensor({3, n.in, n.out}, dtype, "w", 0.2),
+                 gate_up = normal_tensor({9, 2 * n.in}, dtype, "gate_up");
+    const Tensor weights = normal_tensor({3, 3}, dtype, "weights");
+    const Tensor places =
+        Tensor::from(std::vector<std::int32_t>{4, 0, 8, 2, 6, 1, 3, 7, 5}, {3, 3});
+    const Tensor slots = Tensor::from(std::vector<std::int32_t>{1, 5, 3, 6, 0, 8, 4, 7, 2}, {9});
+    const auto results = [&] {
+      return std::vector{test::poisoned({9, n.in}, dtype), test::poisoned({3, 3}, dtype),
+                         test::poisoned({9, 2 * n.in}, dtype)};
+    };
+    const auto found = results(), expected = results();
+    grouped_matmul_swiglu_backward(found[0], found[1], found[2], dy, w, gate_up, offsets, places,
+                                   slots, weights, Transpose::yes);
+    grouped_matmul(expected[0], dy, w, offsets, Transpose::yes);
+    weighed_swiglu_backward(expected[0], expected[1], first_half(expected[2]),
+                            second_half(expected[2]), expected[0], first_half(gate_up),
+                            second_half(gate_up), places, weights);
+    CHECK(test::same_bits(found[0], expected[0]));
+    CHECK(test::same_bits(found[2], expected[2]));
+    const double bound =
+        test::unit_roundoff(dtype) + 8 * test::unit_roundoff(statistics_dtype(dtype));
+    CHECK(test::worst_error(to_doubles(found[1]), to_doubles(expected[1]), 10.0) <= bound);
+  }
+}
+
+TEST_CASE("grouped_matmul_swiglu_backward refuses arguments that do not fit together") {
+  using Catch::Contains;
+  const test::Rank rank;
+  const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::f32); };
+  const Tensor a = zeros({6, 4}), b = zeros({2, 4, 8}), y = zeros({6, 8}), gate_up = zeros({6, 16});
+  const Tensor offsets = Tensor::from(std::vector<std::int32_t>{0, 2, 6}, {3});
+  const Tensor places = Tensor::zeros({3, 2}, DType::i32), slots = Tensor::zeros({6}, DType::i32),
+               weights = zeros({3, 2}), dweights = zeros({3, 2});
+  const auto call = [&](const Tensor& dgate_up, const Tensor& of_rows, const Tensor& sums) {
+    grouped_matmul_swiglu_backward(y, sums, dgate_up, a, b, gate_up, offsets, places, of_rows,
+                                   weights);
+  };
+  CHECK_THROWS_WITH(call(zeros({6, 8}), slots, dweights),
+                    Contains("dgate_up is f32 [6, 8]; its shape must be [6, 16]"));
+  CHECK_THROWS_WITH(call(gate_up, Tensor::zeros({5}, DType::i32), dweights),
+                    Contains("slots is i32 [5]; its shape must be [6]"));
+  CHECK_THROWS_WITH(call(gate_up, zeros({6}), dweights), Contains("slots"));
+  CHECK_THROWS_WITH(call(gate_up, slots, {}), Contains("define all of them or none"));
+  CHECK_THROWS_WITH(call(gate_up, slots, zeros({2, 3})), Contains("dweights"));
+  CHECK_THROWS_WITH(grouped_matmul_swiglu_backward(a, dweights, gate_up, a, b, gate_up, offsets,
+                                                   places, slots, weights),
+                    Contains("y is f32 [6, 4]; its shape must be [6, 8]"));
+}
+
 TEST_CASE("grouped_matmul on the CPU refuses offsets that do not ascend", "[cpu]") {
   const test::Rank rank;
   const Tensor a = Tensor::zeros({5, 4}, DType::f32), b = Tensor::zeros({2, 4, 6}, DType::f32);

@@ -1451,20 +1451,26 @@ FAULTS = {
             "  up = d * value;\n",
             "  up = d * value;\n"
             "  gate = d * up * derivative;\n"),
+        "gradients of weighed rows are those of rows that are not": (
+            "dh[j] = d[i + j] * weight;",
+            "dh[j] = d[i + j];"),
+        "gradients of weighed rows are not rounded before those of gate and up": (
+            "    round_all<T>(dh);\n",
+            ""),
+        "a weight's gradient is summed from h before it is rounded": (
+            "    round_all<T>(h);\n",
+            ""),
+        "a weight's gradient is summed from weighed rows": (
+            "dweight += d[i + j] * h[j];",
+            "dweight += d[i + j] * h[j] * weight;"),
+        "the rows of experts are made again without their weights": (
+            "d[i + j] = h[j] * weight;",
+            "d[i + j] = h[j];"),
     },
     ("kernels/swiglu/cuda.cu", "kernels_swiglu"): {
         "vectors at addresses that are not multiples of 16": (
             "gpu::is_vectorizable(first, stride) && ",
             ""),
-        "gradients of weighed rows are those of rows that are not": (
-            "differentiate_swiglu(g[i], u[i], gpu::rounded<T>(d[i] * weight));",
-            "differentiate_swiglu(g[i], u[i], d[i]);"),
-        "a weight's gradient is summed from h before it is rounded": (
-            "const float h = gpu::rounded<T>(gpu::swiglu(g[i], u[i]));",
-            "const float h = gpu::swiglu(g[i], u[i]);"),
-        "the rows of experts are made again without their weights": (
-            "y[i] = h * weight;",
-            "y[i] = h;"),
         "a row of experts has the weight of the slot with its number": (
             "const float weight = x.slots.weight(slot);",
             "const float weight = x.slots.weight(row);"),
@@ -1571,6 +1577,42 @@ FAULTS = {
         "SwiGLU's gradient: a row has the columns of its product": (
             "return kResultsOf<kResult> * problem.N;",
             "return problem.N;"),
+        "weighed rows: lanes look after rows in the order of their chunks": (
+            "i = chunk % kShare * kBatch + chunk / kShare;",
+            "i = chunk;"),
+        "weighed rows: the weight of the slot with the row's number": (
+            "problem.weights[own.slot]",
+            "problem.weights[work.a.token + row]"),
+        "weighed rows: both consumers' rows have the slots of the first": (
+            "problem.slots[work.a.token + Staging::kRows * group + row]",
+            "problem.slots[work.a.token + row]"),
+        "weighed rows: sums of rows behind the expert's last": (
+            "row >= rows_of(work, group)) return own;",
+            "row >= Staging::kRows) return own;"),
+        "weighed rows: the rows of a batch have the first one's weight": (
+            "own.weight, i * kShare + batch, kChunks);",
+            "own.weight, batch, kChunks);"),
+        "weighed rows: the last batch's sums are for all rows": (
+            "if (chunk % kShare == batch) sum = part;",
+            "sum = part;"),
+        "weighed rows: all tiles' parts are the first one's": (
+            "problem.sums[tile * problem.P + own.slot] = sum;",
+            "problem.sums[0 * tile + own.slot] = sum;"),
+        "weighed rows: lanes give away the sums that they keep": (
+            "const float given = second ? parts[i] : parts[i + count];",
+            "const float given = parts[i + count];"),
+        "weighed rows: a lane's sum is the row's": (
+            "return gpu::warp_reduce<gpu::Sum>(parts[0], kShare);",
+            "return parts[0];"),
+        "weighed rows: columns behind the last are there": (
+            "const int end = column < work.columns ? rows : 0;",
+            "const int end = rows;"),
+        "weighed rows are stored as far apart as gate and up": (
+            "d.store_at_once(gated + at(i));",
+            "d.store_at_once(gated + 2 * at(i));"),
+        "weighed rows: a batch has the gate of its first row": (
+            "load_raw(gate_up + 2 * at(i)) :",
+            "load_raw(gate_up + 2 * at(0)) :"),
     },
     ("kernels/grouped_matmul/hopper/epilogue.h", "kernels_emulated_gelu_epilogue"): {
         "GELU's gradient: a line is written before all lanes have read the room": (
@@ -1786,9 +1828,31 @@ FAULTS = {
             "return 16 * idle <= tiles ? 1 : 1;"),
     },
     ("kernels/grouped_matmul/hopper/work.h", "kernels_emulated_grouped_matmul"): {
+        "weighed rows of a tile begin at the first column": (
+            "p.activated + row * std::int64_t{section} + column,",
+            "p.activated + row * std::int64_t{section},"),
         "a band's tiles go down as far as in a full one": (
             "min(most, tiles(p.P, height()) - band * most)",
             "most"),
+    },
+    ("kernels/grouped_matmul/cuda.cu", "kernels_emulated_grouped_matmul"): {
+        "weights' gradients: the second tile is left out": (
+            "for (std::int64_t tile = 1; tile < tiles; ++tile) sum",
+            "for (std::int64_t tile = 2; tile < tiles; ++tile) sum"),
+        "weights' gradients: a tile's parts follow the first row's": (
+            "sum += parts[tile * rows + row];",
+            "sum += parts[tile + row];"),
+        "weights' gradients: each tile has as many columns as a narrow one": (
+            "const std::int64_t tiles = ceil_div(problem.N, groups::columns_of_tile(problem.N));",
+            "const std::int64_t tiles = ceil_div(problem.N, 128);"),
+    },
+    ("kernels/grouped_matmul/op.cpp", "kernels_emulated_grouped_matmul"): {
+        "gradients of weights in parts are an epilogue, too": (
+            "(slots.defined() && dweights.rank() == 2);",
+            "slots.defined();"),
+        "rows whose slots are unknown are an epilogue's": (
+            "(slots.defined() && dweights.rank() == 2);",
+            "dweights.rank() == 2;"),
     },
     ("kernels/grouped_matmul/cuda.cu", "kernels_grouped_matmul"): {
         "swiglu's rows are aligned though the result's are not": (

@@ -311,7 +311,7 @@ TEST_CASE("the choices of an exchange have the sums that they promise, and the b
       const bool down = weighed == WeighedInput::down;
       const Setup setup{.ranks = down ? 4 : 2,
                         .experts = 8,
-                        .dtype = down ? DType::f32 : DType::bf16,
+                        .dtype = down ? DType::bf16 : DType::f32,
                         .layout = down ? WeightLayout::out_in : WeightLayout::in_out,
                         .weighed = weighed,
                         .checkpointed = down && choices.pieces == 2,

@@ -75,7 +75,7 @@ struct Epilogue {
     return min(Staging::kRows, work.rows - Staging::kRows * group);
   }
 
-  /// The lanes of a row have at most as many rows as they are. Each looks after one: it finds the weight for all, and
+  /// A lane shares its rows with their other lanes, and looks after one of them: it finds the weight for all, and
   /// stores the sum. In a batch the lanes' first quarter looks after the first row, the second after the next one.
   struct OwnRow {
     std::int32_t slot = -1;
@@ -246,7 +246,7 @@ struct Epilogue {
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const float weight = __shfl_sync(gpu::kFullWarp, own.weight, i * kShare + batch, kChunks);
-        const void* const from = staging.chunk(group, row(i), chunk);
+        const void* const from = staging.chunk(group, row(i) % Staging::kRows, chunk);
         auto d = gpu::Vector<S>::unpack(*static_cast<const uint4*>(from));
         auto gate = gpu::Vector<S>::unpack(gates[i]), up = gpu::Vector<S>::unpack(ups[i]);
         parts[i] = 0.0f;

@@ -2,11 +2,15 @@
 //
 // Each token takes two experts. Expert e has about 1 / (e + 1) of the load of expert 0, as words have by
 // Zipf's law. The baseline is one product with the same operations. That of a product which gathers the rows of
-// tokens is the same product of rows that a kernel has dispatched before.
+// tokens is the same product of rows that a kernel has dispatched before. The product with SwiGLU's gradient is
+// compared with a grouped product and a kernel of its own.
 #include <fmt/format.h>
+
+#include <numeric>
 
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/gathered.h"
+#include "kernels/swiglu/op.h"
 #include "tools/bench/cases/cases.h"
 #include "tools/measure/noise.h"
 
@@ -53,6 +57,48 @@ struct Gathered {
     rows = RoutedRows(noise({tokens, columns}, dtype), places, slots);
   }
 };
+
+/// The gradients of rows w silu(gate) * up, from those of the experts' results.
+struct SwigluGradient {
+  Tensor y, dweights, dgate_up, dy, weight, gate_up, offsets, places, slots, weights;
+};
+
+void add_swiglu_gradient(CaseList& list, std::int64_t E) {
+  const std::int64_t P = 2 * list.rows, C = list.model.width, F = list.model.mlp_width / 8;
+  const auto make = [=, dtype = list.dtype] {
+    std::vector<std::int32_t> in_order(static_cast<std::size_t>(P));
+    std::iota(in_order.begin(), in_order.end(), 0);
+    return SwigluGradient{.y = Tensor::empty({P, F}, dtype),
+                          .dweights = Tensor::empty({P / 2, 2}, dtype),
+                          .dgate_up = Tensor::empty({P, 2 * F}, dtype),
+                          .dy = noise({P, C}, dtype),
+                          .weight = noise({E, C, F}, dtype),
+                          .gate_up = noise({P, 2 * F}, dtype),
+                          .offsets = skewed_offsets(P, E),
+                          .places = Tensor::from(in_order, {P / 2, 2}),
+                          .slots = Tensor::from(in_order, {P}),
+                          .weights = noise({P / 2, 2}, dtype)};
+  };
+  const MatmulShape product = {.m = P, .n = F, .k = C};
+  list.compute_bound(
+      fmt::format("grouped_dx_swiglu_{}", E), fmt::format("{} x {} x {}, {} experts", P, F, C, E),
+      list.bytes(P, C) + list.bytes(E * F, C) + list.bytes(P, 5 * F), 1.0, {product},
+      [=] {
+        return [t = make()] {
+          grouped_matmul_swiglu_backward(t.y, t.dweights, t.dgate_up, t.dy, t.weight, t.gate_up,
+                                         t.offsets, t.places, t.slots, t.weights);
+        };
+      },
+      Baseline::apart,
+      [=] {
+        return [t = make()] {
+          grouped_matmul(t.y, t.dy, t.weight, t.offsets);
+          weighed_swiglu_backward(t.y, t.dweights, first_half(t.dgate_up), second_half(t.dgate_up),
+                                  t.y, first_half(t.gate_up), second_half(t.gate_up), t.places,
+                                  t.weights);
+        };
+      });
+}
 
 }  // namespace
 
@@ -108,6 +154,7 @@ void add_moe_cases(CaseList& list) {
             grouped_matmul(y, x.by_expert, weight, x.offsets, Transpose::yes);
           };
         });
+    add_swiglu_gradient(list, E);
   }
 }
 
