@@ -1706,9 +1706,6 @@ FAULTS = {
         "gathered rows: an expert of few steps keeps the readers of its number waiting": (
             "    if (work.depth < under_way_.kMost * kStepDepth) finish(tile);\n",
             ""),
-        "gathered rows: lanes copy to a stage that one lane has yet to wait for": (
-            "    __syncwarp();\n",
-            ""),
         "gathered rows: b's rows are as long as a's": (
             "static_cast<int>(!kOfA        ? problem.N",
             "static_cast<int>(!kOfA        ? problem.M"),

@@ -121,7 +121,7 @@ class Gatherer {
   /// Starts the copies of a step. A lane has waited until its stage is free.
   template <typename Work>
   __device__ void start(const Work& work, int depth, unsigned tile) {
-    __syncwarp();
+    __syncwarp();  // orders its wait before the other lanes' copies; a shuffle orders no memory
     const auto to = ring_.tile(tile).gathered();
     if constexpr (kOfWeights) {
       const Rows rows = rows_;
