@@ -669,6 +669,11 @@ FAULTS_OF_TCP = {
 }
 
 FAULTS_ON_GPUS = {
+    ("autograd/expert_rows.cpp", "sharding_expert_exchange"): {
+        "the slots of rows at the experts are their places": (
+            "slots[places[i]] = static_cast<std::int32_t>(i);",
+            "slots[i] = places[i];"),
+    },
     ("sharding/comm/nccl/job.cpp", "sharding_emulated_nccl_job"): {
         "a call that never ends on the GPU has no deadline": (
             "  if (!own) own = find_overdue_call();\n",
