@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <vector>
 
 #include "kernels/dispatch/op.h"
 #include "kernels/grouped_matmul/gathered.h"
@@ -62,6 +63,23 @@ struct Rows {
   }
 };
 
+/// The tokens' rows are gradients of the experts' results, of weighed rows of SwiGLU.
+void check_gradients(const Rows& rows, const Tensor& tokens, const Tensor& by_expert,
+                     const Tensor& weight, Transpose transpose) {
+  const Sizes& n = rows.n;
+  const Tensor gate_up = normal_tensor({n.tokens * n.k, 2 * n.out}, rows.dtype, "gate_up"),
+               weights = normal_tensor({n.tokens, n.k}, rows.dtype, "weights");
+  const auto gradients = [&](const RoutedRows& dy) {
+    const Tensor h = rows.empty(n.out), dgate_up = rows.empty(2 * n.out),
+                 dweights = test::poisoned({n.tokens, n.k}, rows.dtype);
+    grouped_matmul_swiglu_backward(h, dweights, dgate_up, dy, weight, gate_up, rows.offsets,
+                                   rows.places, rows.slots, weights, transpose);
+    return std::vector{h, dgate_up, dweights};
+  };
+  const auto found = gradients(rows.of(tokens)), expected = gradients(Factor(by_expert));
+  for (std::size_t i = 0; i < found.size(); ++i) CHECK(same_bits(found[i], expected[i]));
+}
+
 /// The products of tokens and of rows by expert, in both layouts of the weight.
 void check_rows(const Rows& rows, const Tensor& tokens) {
   const Sizes& n = rows.n;
@@ -81,6 +99,7 @@ void check_rows(const Rows& rows, const Tensor& tokens) {
     grouped_matmul_swiglu(expected_y, expected, by_expert, weight, rows.offsets, transpose);
     CHECK(same_bits(gate_up, expected));
     CHECK(same_bits(y, expected_y));
+    check_gradients(rows, tokens, by_expert, weight, transpose);
   }
 }
 
