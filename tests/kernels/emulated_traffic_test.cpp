@@ -434,10 +434,11 @@ TEST_CASE("traffic: gradients of experts' SwiGLU as an epilogue move 10 bytes fo
                                    weights);
   });
   constexpr std::uint64_t kSteps = K / 64, kCopied = P / 128 * kTilesAcross * kSteps * 48 * 1024;
-  constexpr std::uint64_t kSums = 4 * kTilesAcross * P, kSummed = 2 * P;
+  constexpr std::uint64_t kSums = 4 * kTilesAcross * P, kWeights = (4 + 2) * kTilesAcross * P;
   REQUIRE(run.work.bulk_copy_bytes == kCopied);
-  REQUIRE(run.work.writes.bytes == 6 * P * F + kSums + kSummed);
-  REQUIRE(run.work.reads.bytes - kCopied - 4 * P * F - kTilesAcross * (4 + 2) * P - kSums < 8192);
+  REQUIRE(run.work.writes.bytes == 6 * P * F + kSums);
+  const std::uint64_t of_offsets = run.work.reads.bytes - kCopied - 4 * P * F - kWeights;
+  REQUIRE(of_offsets < 16 * 1024);  // by every lane, for each tile
   REQUIRE(run.work.bank_conflicts == 0);
 }
 
