@@ -1644,7 +1644,7 @@ FAULTS = {
             "gpu::TanhGelu::both(x.values[j]).derivative;",
             "gpu::TanhGelu::both(x.values[j]).value;"),
         "GELU: pre is stored in place of y": (
-            "    x.store(to_activated);",
+            "    x.store_at_once(to_activated);",
             "    *reinterpret_cast<uint4*>(to_activated) = raw;"),
     },
     ("kernels/grouped_matmul/hopper/consumer.h", "kernels_emulated_gelu_epilogue"): {
@@ -1677,6 +1677,12 @@ FAULTS = {
         "SwiGLU's gradient takes the epilogue at any depth": (
             "  if (!takes_swiglu_epilogue(matmul_options().swiglu, dy.size(1))) return false;\n",
             ""),
+        "a dense gated layer forgets the rank's choice": (
+            "bias.defined() || !takes_swiglu_epilogue(matmul_options().swiglu, x.size(1))",
+            "bias.defined()"),
+        "the automatic choice is made by the layer's outputs": (
+            "takes_swiglu_epilogue(matmul_options().swiglu, x.size(1))",
+            "takes_swiglu_epilogue(matmul_options().swiglu, y.size(1))"),
     },
     ("kernels/grouped_matmul/hopper/gather.h", "kernels_gathered_matmul"): {
         "gathered rows: a slot is taken for a token": (
@@ -1732,6 +1738,15 @@ FAULTS = {
         "rows are left to be gathered on GPUs that do not": (
             "sizeof(T) == 2 && gpu::has_hopper() &&",
             "sizeof(T) == 2 &&"),
+        "weights' gradients: the second tile is left out": (
+            "for (std::int64_t tile = 1; tile < tiles; ++tile) sum",
+            "for (std::int64_t tile = 2; tile < tiles; ++tile) sum"),
+        "weights' gradients: a tile's parts follow the first row's": (
+            "sum += parts[tile * rows + row];",
+            "sum += parts[tile + row];"),
+        "weights' gradients: each tile has as many columns as a narrow one": (
+            "const std::int64_t tiles = ceil_div(problem.N, groups::columns_of_tile(problem.N));",
+            "const std::int64_t tiles = ceil_div(problem.N, 128);"),
     },
     ("kernels/grouped_matmul/gathered.cpp", "kernels_emulated_grouped_matmul"): {
         "rows of gate and up are dispatched though they could be gathered": (
@@ -1832,17 +1847,6 @@ FAULTS = {
             "min(most, tiles(p.P, height()) - band * most)",
             "most"),
     },
-    ("kernels/grouped_matmul/cuda.cu", "kernels_emulated_grouped_matmul"): {
-        "weights' gradients: the second tile is left out": (
-            "for (std::int64_t tile = 1; tile < tiles; ++tile) sum",
-            "for (std::int64_t tile = 2; tile < tiles; ++tile) sum"),
-        "weights' gradients: a tile's parts follow the first row's": (
-            "sum += parts[tile * rows + row];",
-            "sum += parts[tile + row];"),
-        "weights' gradients: each tile has as many columns as a narrow one": (
-            "const std::int64_t tiles = ceil_div(problem.N, groups::columns_of_tile(problem.N));",
-            "const std::int64_t tiles = ceil_div(problem.N, 128);"),
-    },
     ("kernels/grouped_matmul/op.cpp", "kernels_emulated_grouped_matmul"): {
         "gradients of weights in parts are an epilogue, too": (
             "(slots.defined() && dweights.rank() == 2);",
@@ -1863,14 +1867,6 @@ FAULTS = {
         "the rank's choice of a chunk does nothing": (
             "if (chunk == kAutomaticChunk) chunk = head_options().chunk;",
             ""),
-    },
-    ("kernels/linear/cuda.cpp", "kernels_emulated_grouped_matmul"): {
-        "a dense gated layer forgets the rank's choice": (
-            "bias.defined() || !takes_swiglu_epilogue(matmul_options().swiglu, x.size(1))",
-            "bias.defined()"),
-        "the automatic choice is made by the layer's outputs": (
-            "takes_swiglu_epilogue(matmul_options().swiglu, x.size(1))",
-            "takes_swiglu_epilogue(matmul_options().swiglu, y.size(1))"),
     },
     ("kernels/linear/cuda.cpp", "kernels_fp8_product"): {
         "a factor of 8 bits has the scale of the other": (

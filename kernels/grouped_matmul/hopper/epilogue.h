@@ -173,9 +173,8 @@ struct Epilogue {
       const auto x = gpu::Vector<S>::unpack(inputs[i]);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) d.values[j] *= gpu::TanhGelu::both(x.values[j]).derivative;
-      const uint4 raw = d.pack();
-      *reinterpret_cast<uint4*>(to + i * kStep * columns()) = raw;
-      const auto rounded = gpu::Vector<S>::unpack(raw);
+      d.store_at_once(to + i * kStep * columns());
+      const auto rounded = gpu::Vector<S>::unpack(d.pack());
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) sums[j] += rounded.values[j];
     }
@@ -216,7 +215,7 @@ struct Epilogue {
     auto x = gpu::Vector<S>::unpack(raw);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) x.values[i] = gpu::TanhGelu::value(x.values[i]);
-    x.store(to_activated);
+    x.store_at_once(to_activated);
   }
 
   /// The same for weighed rows. All lanes run along, because those of a row add up its part of the weight's
