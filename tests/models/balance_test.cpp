@@ -34,7 +34,7 @@ TEST_CASE("balance: hf is load_balancing_loss_func of Transformers, with its gra
       }
     }
     logits.push_back(Variable::leaf(Tensor::from(values, {6, 5})));
-    const Counts of_layer = expert_counts(route_two(logits.back()).offsets);
+    const Counts of_layer = expert_counts(route_two(logits.back()).order.offsets);
     CHECK(of_layer == (layer == 0 ? Counts{2, 3, 2, 4, 1} : Counts{1, 2, 3, 4, 2}));
     for (std::size_t e = 0; e < 5; ++e) counts[e] += of_layer[e];
   }
@@ -82,7 +82,7 @@ TEST_CASE("balance: the bias evens out a skewed router") {
     return expert_counts(route(logits, {.experts_per_token = 2,
                                         .weights = RouterWeights::softmax,
                                         .bias = Tensor::from(bias, {experts})})
-                             .offsets);
+                             .order.offsets);
   };
   CHECK(load_imbalance(counts()) > 2.0);
   for (int step = 0; step < 300; ++step) update_router_bias(bias, counts(), 1e-3);

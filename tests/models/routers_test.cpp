@@ -50,7 +50,9 @@ struct TwoLayers {
     const Variable weights = forward();
     backward(weights, Tensor::full(weights.shape(), weights.dtype(), 1.0));
   }
-  Counts counts_of_layer(std::size_t layer) const { return expert_counts(routings[layer].offsets); }
+  Counts counts_of_layer(std::size_t layer) const {
+    return expert_counts(routings[layer].order.offsets);
+  }
 };
 
 Counts joined(const Counts& a, const Counts& b, std::int64_t times) {
@@ -178,8 +180,8 @@ TEST_CASE("force_balance gives every expert the same load, in training only") {
     routers.add_layer("only");
     routers.set_training({.force_balance = true});
     const Variable logits(normal_tensor({5, 4, 4}, dtype, "unbalanced", 3.0));
-    CHECK(expert_counts(routers.route(0, logits, true).offsets) == Counts{10, 10, 10, 10});
-    CHECK(expert_counts(routers.route(0, logits, false).offsets) != Counts{10, 10, 10, 10});
+    CHECK(expert_counts(routers.route(0, logits, true).order.offsets) == Counts{10, 10, 10, 10});
+    CHECK(expert_counts(routers.route(0, logits, false).order.offsets) != Counts{10, 10, 10, 10});
     // The chosen logits are as they were: so are their weights.
     const auto weights = to_doubles(routers.route(0, logits, true).weights.data());
     const auto l = to_doubles(logits.data());
