@@ -21,8 +21,8 @@
 // the input of gelu, rounded. In f32 gelu is a separate operation: the epilogue's tanh is a hardware
 // approximation. So is gelu's exact form: the library has no epilogue for it. swiglu, or its gradient, is the
 // epilogue of our own product on Hopper (grouped_matmul/op.h) if there is no bias, the activation is silu and
-// the rank has chosen it (matmul/options.h). So is gelu, of pre as it is rounded, if the rank has chosen that. dbias is bias_backward's: the library's epilogue would read dy
-// again, too.
+// the rank has chosen it (matmul/options.h). So is gelu, of pre as it is rounded, if the rank has chosen that.
+// dbias is bias_backward's: the library's epilogue would read dy again, too.
 #pragma once
 
 #include "kernels/gelu/op.h"
