@@ -63,6 +63,7 @@ double error_of_lines(const Tensor& lines, const Tensor& x) {
         magnitude += std::abs(value);
       }
       const double found = sums[static_cast<std::size_t>(line * columns + c)];
+      if (!std::isfinite(found)) return INFINITY;
       error = std::max(error, std::abs(found - sum) / magnitude);
     }
   }

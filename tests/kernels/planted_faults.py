@@ -1635,8 +1635,8 @@ FAULTS = {
             "const std::int64_t line = (problem.P - work.rows) / kRowsOfLine;",
             "const std::int64_t line = 0;"),
         "GELU's gradient: the sums are of numbers that are not rounded": (
-            "sums[j] += rounded.values[j];",
-            "sums[j] += d.values[j];"),
+            "const auto rounded = gpu::Vector<S>::unpack(d.pack());",
+            "const auto& rounded = d;"),
         "GELU's gradient: only whole tiles have a line": (
             "Staging::kRows * (group + 1) >= min(kTileRows, work.rows);",
             "group == 1;"),
