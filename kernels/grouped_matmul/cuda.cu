@@ -350,7 +350,7 @@ bool matmul_gelu_backward(Out dpre, Tensor* row_sums, const Tensor& dy, const Te
     point(problem.pre, pre);
     if (row_sums != nullptr) {
       const std::int64_t count = ceil_div(problem.P, std::int64_t{groups::kRowsOfLine});
-      lines = Tensor::empty({count, problem.N}, DType::f32);
+      lines = Tensor::empty(Shape{count, problem.N}, DType::f32);
       problem.lines = lines.data<float>();
     }
     return gpu::is_vectorizable(problem.pre, problem.N) && problem.N >= kFewestGeluColumns;
