@@ -127,11 +127,9 @@ __device__ void round_all(float (&values)[count]) {
   if constexpr (sizeof(T) == 2 && count % 2 == 0) {
 #pragma unroll
     for (int i = 0; i < count; i += 2) {
-      const unsigned word = pack<T>(values[i], values[i + 1]);
-      T low, high;
-      low.bits = static_cast<std::uint16_t>(word),
-      high.bits = static_cast<std::uint16_t>(word >> 16);
-      values[i] = load(low), values[i + 1] = load(high);
+      const float2 pair = unpack<T>(pack<T>(values[i], values[i + 1]));
+      values[i] = pair.x;
+      values[i + 1] = pair.y;
     }
   } else {
 #pragma unroll
