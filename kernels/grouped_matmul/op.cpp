@@ -32,13 +32,17 @@ void grouped_matmul_part(Out c, const Tensor& a, const Tensor& b, const Tensor& 
 
 void grouped_matmul_swiglu(Out y, Out c, const Tensor& a, const Tensor& b, const Tensor& offsets,
                            Transpose transpose_b) {
-  check_gated_product("grouped_matmul_swiglu", y, c, Factor(a), b, offsets, transpose_b);
-  if (c.device().is_cpu()) return cpu::grouped_matmul_swiglu(y, c, a, b, offsets, transpose_b);
-  if constexpr (kHasCuda) {
-    if (cuda::grouped_matmul_swiglu(y, c, a, b, offsets, transpose_b)) return;
-  }
-  grouped_matmul(c, a, b, offsets, transpose_b);
-  swiglu_forward(y, first_half(c), second_half(c));
+  constexpr std::string_view op = "grouped_matmul_swiglu";
+  check_gated_product(op, y, c, Factor(a), b, offsets, transpose_b);
+  const auto run = [&] {
+    if (c.device().is_cpu()) return cpu::grouped_matmul_swiglu(y, c, a, b, offsets, transpose_b);
+    if constexpr (kHasCuda) {
+      if (cuda::grouped_matmul_swiglu(y, c, a, b, offsets, transpose_b)) return;
+    }
+    grouped_matmul(c, a, b, offsets, transpose_b);
+    swiglu_forward(y, first_half(c), second_half(c));
+  };
+  run_observed(op, run, y, c, a, b, offsets);
 }
 
 void grouped_matmul_swiglu_backward(Out y, Out dweights, Out dgate_up, const Tensor& a,

@@ -10,6 +10,7 @@
 #include "kernels/attention/op.h"
 #include "kernels/columns/op.h"
 #include "kernels/gradient_norm/op.h"
+#include "kernels/grouped_matmul/op.h"
 #include "kernels/linear/op.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
@@ -88,6 +89,25 @@ TEST_CASE("a linear layer is one operation on the CPU", "[cpu]") {
   CHECK(recorder.lines == Lines{"before linear_forward 3", "after linear_forward 3",
                                 "before linear_backward_weight 3",
                                 "after linear_backward_weight 3"});
+}
+
+// Kernels of experts on a GPU take 16 bits and aligned rows. Of other products the parts are seen, too.
+TEST_CASE("a gated product of experts is seen on every path") {
+  const test::Rank rank;
+  const Tensor offsets = Tensor::from(std::vector<std::int32_t>{0, 2, 5}, {3});
+  for (const std::int64_t out : {64, 6}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Tensor x = test::normal_tensor({5, 16}, dtype, "x"),
+                   weight = test::normal_tensor({2, 16, out}, dtype, "weight");
+      Recorder recorder;
+      const ObserverScope scope(recorder);
+      grouped_matmul_swiglu(Tensor::empty({5, out / 2}, dtype), Tensor::empty({5, out}, dtype), x,
+                            weight, offsets);
+      REQUIRE(recorder.lines.size() >= 2);
+      CHECK(recorder.lines.front() == "before grouped_matmul_swiglu 5");
+      CHECK(recorder.lines.back() == "after grouped_matmul_swiglu 5");
+    }
+  }
 }
 
 }  // namespace tessera

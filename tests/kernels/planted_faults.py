@@ -80,6 +80,11 @@ CPU_FAULTS = {
             "    add_tensors(tensors, argument.tensor);\n",
             ""),
     },
+    ("kernels/grouped_matmul/op.cpp", "kernels_observer"): {
+        "an observer does not see a gated product of experts": (
+            "  run_observed(op, run, y, c, a, b, offsets);\n",
+            "  run();\n"),
+    },
     ("kernels/nf4/cpu.cpp", "kernels_nf4"): {
         "the first of two codes is in the lower bits": (
             "(i % 2 == 0 ? 4 : 0) & 15",
