@@ -286,6 +286,12 @@ ReshardGroup GroupPlan::reshard_group_of(int shard) const {
   return {.number = shard / placement.reshard_ranks, .position = shard % placement.reshard_ranks};
 }
 
+int GroupPlan::collective_buffers() const {
+  const bool sends_narrow = placement.reduce_dtype != placement.gradient_dtype;
+  return (gathers_in_place() ? bucket_count() : gather_slots.count) +
+         (sends_narrow ? 1 : gradient_slots.count);
+}
+
 bool GroupPlan::lies_in_buffer(const Parameter& parameter) const {
   return masters == Masters::in_buffer ||
          (placement.parameters == Held::whole && !parameter.trainable());

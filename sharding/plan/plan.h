@@ -83,6 +83,12 @@ struct GroupPlan {
   int expert_ranks() const { return cut.experts; }
   int bucket_count() const { return static_cast<int>(buckets().size()); }
   ReshardGroup reshard_group_of(int shard) const;
+  /// Whether the bucket's buffers hold all values, and ranks gather what others have updated: ZeRO-1 and 2.
+  bool gathers_in_place() const {
+    return placement.parameters == Held::whole && placement.layout != Layout::whole;
+  }
+  /// Buffers that ranks gather into or reduce (Communicator::buffer).
+  int collective_buffers() const;
   /// Whether the rank's own part of a parameter is a window into its bucket's buffer.
   bool lies_in_buffer(const Parameter& parameter) const;
   /// The dtype of the rank's own part.

@@ -10,10 +10,12 @@ namespace tessera {
 ResidentParameters::ResidentParameters(const GroupResources& resources, OwnValues& own_values)
     : resources_(resources), own_values_(own_values) {
   const CategoryScope category(Category::parameters);
+  const DType dtype = resources.group.placement.window_dtype;
   for (const BucketLayout& bucket : resources.buckets()) {
-    const DType dtype = resources.group.placement.window_dtype;
-    wholes_.push_back(
-        {.buffer = Tensor::zeros({bucket.elements}, dtype), .updated = {}, .current = {}});
+    const Tensor buffer = resources.group.gathers_in_place()
+                              ? resources.buffer(bucket.elements, dtype)
+                              : Tensor::zeros({bucket.elements}, dtype);
+    wholes_.push_back({.buffer = buffer, .updated = {}, .current = {}});
     for (int p = 0; p < bucket.parameter_count(); ++p) {
       bucket.parameters[p].open(window_of(bucket, p, wholes_.back().buffer));
     }
@@ -45,16 +47,16 @@ void ResidentParameters::masters_changed(int b, Writes writes, const Stream& wri
   const Masters masters = resources_.group.masters;
   const bool in_buffer = masters == Masters::in_buffer ||
                          (masters == Masters::separate && writes == Writes::masters_and_copies);
-  const bool owns_slices = resources_.group.placement.layout != Layout::whole;
+  const bool gathers = resources_.group.gathers_in_place();
   Whole& whole = wholes_[b];
-  if (in_buffer && !owns_slices) {
+  if (in_buffer && !gathers) {
     if (writer.name() == kUpdateStream) whole.updated = writer.record();
     return;
   }
   const Stream& stream = communication_stream();
   stream.wait(writer.record());
   if (!in_buffer) own_values_.fill_own_part(b, whole.buffer);
-  if (owns_slices) resources_.exchange->gather(resources_.buckets()[b], whole.buffer, stream);
+  if (gathers) resources_.exchange->gather(resources_.buckets()[b], whole.buffer, stream);
   whole.current = stream.record();
 }
 

@@ -297,7 +297,7 @@ TEST_CASE("windows: a rank that fails or aborts ends the run, and no memory stay
   }
 }
 
-TEST_CASE("windows: gather slots and gradient buckets are windows, and go with their strategy") {
+TEST_CASE("windows: gathered and reduced buffers are windows, and go with their strategy") {
   std::barrier made(kRanks);
   for (const StrategyKind kind : test::kSeveralRanks) {
     for (const DType reduce_dtype : {DType::f32, DType::bf16}) {
@@ -306,11 +306,14 @@ TEST_CASE("windows: gather slots and gradient buckets are windows, and go with t
         test::ToyNet net;
         auto strategy =
             make_strategy(net.units, {.strategy = kind, .reduce_dtype = reduce_dtype}, 3, &world);
-        int count = 0;
+        int count = 0, planned = 0;
         for (const GroupPlan& group : strategy->plan().groups) {
-          if (kind >= StrategyKind::zero3) count += group.gather_slots.count;
+          const bool gathers = kind != StrategyKind::ddp, slots = kind >= StrategyKind::zero3;
+          if (gathers) count += slots ? group.gather_slots.count : group.bucket_count();
           count += reduce_dtype == DType::f32 ? group.gradient_slots.count : 1;
+          planned += group.collective_buffers();
         }
+        findings.expect(planned == count, "the plan's number");
         made.arrive_and_wait();
         findings.expect(emulation::registered_windows() == static_cast<std::size_t>(kRanks * count),
                         fmt::format("{} windows", count));
@@ -345,8 +348,7 @@ TEST_CASE("windows: all strategies have the bits, bytes and memory that they hav
       CAPTURE(name_of(kind), flat);
       ShardingOptions options = {.strategy = kind, .flatten_parameters = flat};
       CHECK(train(kWindows, run, options) == threads);
-      if (kind == StrategyKind::zero1 || kind == StrategyKind::zero2)
-        continue;  // messages as ddp or fsdp
+      if (kind == StrategyKind::zero2) continue;  // messages as zero1
       NcclOptions any_order = kWindows;
       any_order.deterministic = false;
       const Trained in_windows = train(any_order, run, options);

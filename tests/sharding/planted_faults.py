@@ -266,8 +266,8 @@ FAULTS = {
             "  wait_for_update(wholes_[bucket].updated);\n",
             ""),
         "forget to gather updated slices": (
-            "const bool owns_slices = resources_.group.placement.layout != Layout::whole;",
-            "const bool owns_slices = resources_.group.placement.layout == Layout::rows;"),
+            "const bool gathers = resources_.group.gathers_in_place();",
+            "const bool gathers = false;"),
     },
     "sharding/strategy/exchange/slices.cpp": {
         "drop an empty shard's collective": (
@@ -773,6 +773,16 @@ FAULTS_ON_GPUS = {
         "gather slots are no windows": (
             ".buffer = resources.buffer(size, placement.window_dtype)}",
             ".buffer = Tensor::zeros({size}, placement.window_dtype)}"),
+    },
+    ("sharding/strategy/resident_parameters.cpp", "sharding_emulated_windows"): {
+        "the weights of ZeRO-1 are no windows": (
+            "resources.group.gathers_in_place()\n",
+            "false\n"),
+    },
+    ("sharding/plan/plan.cpp", "sharding_emulated_windows"): {
+        "the plan counts no windows of ZeRO-1": (
+            "(gathers_in_place() ? bucket_count() : gather_slots.count)",
+            "gather_slots.count"),
     },
     ("sharding/strategy/gradient_buckets.cpp", "sharding_emulated_windows"): {
         "buckets of 16 bits are no windows": (

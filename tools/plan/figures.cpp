@@ -70,9 +70,7 @@ bool sends_messages(const ResolvedConfig& run, const Plan& plan) {
 int windows_of(const ResolvedConfig& run, const Plan& plan) {
   if (!run.config.sharding.nccl_windows) return 0;
   int count = 0;
-  for (const GroupPlan& group : plan.groups) {
-    count += group.gather_slots.count + group.gradient_slots.count;
-  }
+  for (const GroupPlan& group : plan.groups) count += group.collective_buffers();
   return count;
 }
 
