@@ -217,7 +217,7 @@ TEST_CASE("the least bytes of experts: a token reads the result of each of its e
   shape.experts.width = 16;
   const LayerBytes least = least_layer_bytes(shape, 10);
   REQUIRE(least.forward == 2 * 320 + 480 + 480 + 80 + 480);
-  REQUIRE(least.backward == 2 * 640 + 960 + 80 + 3200 + 480);
+  REQUIRE(least.backward == 2 * 640 + 960 + 80 + 480);
 }
 
 TEST_CASE("norms of queries and keys add a statistic a head, and backward a pass over three") {

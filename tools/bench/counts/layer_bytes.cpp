@@ -8,7 +8,6 @@ LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens)
   const auto D = static_cast<double>(shape.head_size);
   const bool has_experts = shape.experts.layers > 0;
   const auto of_token = static_cast<double>(shape.experts.per_token);
-  const double F = of_token * static_cast<double>(shape.experts.width);
   LayerBytes least;
   least.forward = 2 * 4 * N * C + 4 * N * (H + K) * D + 4 * N * H;
   least.backward = 2 * 8 * N * C + 8 * N * (H + K) * D + 4 * N * H;
@@ -19,7 +18,7 @@ LayerBytes least_layer_bytes(const TransformerShape& shape, std::int64_t tokens)
   }
   if (has_experts) {
     least.forward += 2 * N * C * (of_token + 1);
-    least.backward += 2 * N * C * (of_token + 1) + 10 * N * F;
+    least.backward += 2 * N * C * (of_token + 1);
   }
   return least;
 }
