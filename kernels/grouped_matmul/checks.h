@@ -1,4 +1,4 @@
-// The checks of grouped products (op.h), whose rows may be tokens' rows (gathered.h).
+// The checks of grouped products (op.h). Their rows may be tokens' rows (gathered.h).
 #pragma once
 
 #include "kernels/checks.h"

@@ -51,7 +51,7 @@ struct MachineRates {
   /// "measured", or the data sheet.
   std::string source;
   /// Cores of a node that all ranks on it share, for computing and for collectives. 0: each rank has a
-  /// GPU, whose collectives take nothing from its computation.
+  /// GPU, and its collectives take nothing from its computation.
   int cores = 0;
   /// Collectives go around a ring, in N-1 messages per round (NCCL), or directly to every rank.
   bool rings = false;

@@ -5,7 +5,7 @@
 
 namespace tessera::test {
 
-/// What a kernel does with the 4,096 floats that it is given, one warp if not said otherwise.
+/// A kernel's work on the 4,096 floats that it is given, one warp if not said otherwise.
 enum class Pattern {
   neighbours,          // lane i reads and writes float i
   eighths,             // lane i reads float 8 i: a sector each

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// A GPU whose clock falls by a way's share once it has been busy for 0.3 seconds.
+/// A GPU. Its clock falls by a way's share once it has been busy for 0.3 seconds.
 struct HotGpu {
   struct Way {
     double cold_s, hot_s;

@@ -18,7 +18,7 @@ namespace {
 using Catch::Contains;
 using Tokens = std::vector<std::int32_t>;
 
-/// A file whose token at position i is i: a token is its own position.
+/// A file with token i at position i.
 TokenFile counting_file(const test::TemporaryDirectory& folder, int count) {
   std::vector<TokenId> tokens(static_cast<std::size_t>(count));
   std::iota(tokens.begin(), tokens.end(), TokenId{0});

@@ -1,4 +1,4 @@
-// A small model and GPUs with a link of any bandwidth: plans whose times follow from their messages.
+// A small model and GPUs with a link of any bandwidth: plans with times that follow from their messages.
 #pragma once
 
 #include "sharding/plan/machine_rates.h"

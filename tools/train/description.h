@@ -16,7 +16,7 @@ namespace tessera {
 nlohmann::ordered_json describe_run(const ResolvedConfig& run, TrainingSession& session,
                                     const Communicator& world);
 
-/// What is slower in a run on `device` than its options let one expect, a line each.
+/// The parts that are slower in a run on `device` than its options let one expect, a line each.
 std::vector<std::string> speed_notes(const ResolvedConfig& run, const Device& device);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Rung 5, clusters: two thread blocks whose tiles are below each other share b's tile. Each copies half of it to both.
+// Rung 5, clusters: two thread blocks with tiles below each other share b's tile. Each copies half of it to both.
 #include "examples/kernel_ladder/hopper/order.h"
 #include "examples/kernel_ladder/hopper/results.h"
 #include "examples/kernel_ladder/hopper/rungs.h"
