@@ -249,12 +249,13 @@ void cut_over_experts(Placement& placement, const Mesh& mesh) {
   placement.gradients = Held::sharded;
 }
 
-/// The form of parameters' values in their windows.
-enum class Form { plain, packed, rounded };
+/// The form of parameters' values in their windows: rounded to 8 bits from masters, or from a frozen weight's values.
+enum class Form { plain, packed, rounded, frozen_rounded };
 
 Form form_of(const Parameter& parameter) {
   if (parameter.packed()) return Form::packed;
-  return parameter.rounded() ? Form::rounded : Form::plain;
+  if (!parameter.rounded()) return Form::plain;
+  return parameter.trainable() ? Form::rounded : Form::frozen_rounded;
 }
 
 /// The parameters that a placement is for.
@@ -287,10 +288,13 @@ Placement make_placement(const PlacementRule& given, const ShardingOptions& opti
     placement.offload = Offload::optimizer;  // whole parameters have to be on the device
   }
   placement.window_dtype = placement.compute_dtype;
-  // Whole parameters may be masters, and the host has no scales.
-  const bool rounds = placement.parameters == Held::sharded &&
-                      placement.compute_dtype == DType::bf16 && placement.offload == Offload::none;
-  if (kind.form == Form::rounded && rounds) {
+  // Numbers of 8 bits are a copy of other values, and the host has no scales.
+  const bool has_form = kind.form == Form::rounded || kind.form == Form::frozen_rounded;
+  const bool is_copied =
+      placement.parameters == Held::sharded ||
+      (kind.form == Form::rounded && placement.master_dtype != placement.compute_dtype);
+  if (has_form && is_copied && placement.compute_dtype == DType::bf16 &&
+      placement.offload == Offload::none) {
     placement.name += ", in 8 bits";
     placement.window_dtype = DType::e4m3;
   }
@@ -343,7 +347,7 @@ Axes Placement::owners() const {
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device) {
   std::vector<Placement> placements;
-  for (const Form form : {Form::plain, Form::packed, Form::rounded}) {
+  for (const Form form : {Form::plain, Form::packed, Form::rounded, Form::frozen_rounded}) {
     for (const bool experts : {false, true}) {
       if (experts && options.expert_parallel == 1) break;
       const auto add = [&](const PlacementRule& rule) {

@@ -80,7 +80,7 @@ struct Placement {
   /// The dtype of parameters' values where they are no masters: u8 if they are packed, and unpacked for each product.
   DType compute_dtype = DType::f32;
   /// That of the windows that units compute with (Parameter::data), and of gathers: compute_dtype, or e4m3 for
-  /// parameters that are rounded as they are gathered (Parameter::rounded).
+  /// parameters that are rounded (Parameter::rounded) from values that lie elsewhere.
   DType window_dtype = DType::f32;
   DType master_dtype = DType::f32;
   DType gradient_dtype = DType::f32;
@@ -106,8 +106,8 @@ Axes batch_axes(const Mesh& mesh);
 int replica_size(const Mesh& mesh);
 
 /// The placements that the options name: first that of the strategy, then one per rule. With expert
-/// parallelism the same placements follow again, for experts; then all of them for packed parameters, and all for
-/// rounded ones.
+/// parallelism the same placements follow again, for experts; then all of them for packed parameters, for rounded
+/// ones, and for those that are frozen besides.
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device);
 

@@ -1,5 +1,6 @@
 #include "sharding/strategy/strategy.h"
 
+#include <algorithm>
 #include <set>
 
 #include "autograd/operations/shared_pieces.h"
@@ -21,10 +22,14 @@ using MasterState = StepProtocol::Masters;
 const Axes kStages = {"pipeline"};
 
 bool offloads(const Plan& plan) {
-  for (const GroupPlan& group : plan.groups) {
-    if (group.placement.offload != Offload::none) return true;
-  }
-  return false;
+  return std::ranges::any_of(
+      plan.groups, [](const GroupPlan& group) { return group.placement.offload != Offload::none; });
+}
+
+/// Whether windows have numbers of 8 bits, which are rounded on the communication stream.
+bool rounds(const Plan& plan) {
+  return std::ranges::any_of(
+      plan.groups, [](const GroupPlan& group) { return is_fp8(group.placement.window_dtype); });
 }
 
 }  // namespace
@@ -35,7 +40,8 @@ Strategy::Strategy(const Units& units, Plan plan, std::uint64_t seed, Communicat
       world_(world),
       rank_(world == nullptr ? 0 : world->rank()),
       communicators_(plan_.mesh, world),
-      uses_communication_stream_(plan_.communicates || plan_.elastic || offloads(plan_)) {
+      uses_communication_stream_(plan_.communicates || plan_.elastic || offloads(plan_) ||
+                                 rounds(plan_)) {
   share_out_experts();
   share_out_tensors();
   share_out_tokens();

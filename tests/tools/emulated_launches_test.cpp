@@ -62,6 +62,8 @@ TEST_CASE("launches of a layer, and of a layer and one with experts of Llama 4")
   experts.emplace_back("model.expert_width=64");
   std::vector<std::string> in_8_bits = narrow;
   in_8_bits.emplace_back("runtime.compute_dtype=fp8");
+  std::vector<std::string> rounded_at_use = in_8_bits;
+  rounded_at_use.emplace_back("optimizer.master_dtype=bf16");
   struct Expected {
     std::string model;
     int layers;
@@ -71,9 +73,11 @@ TEST_CASE("launches of a layer, and of a layer and one with experts of Llama 4")
   for (const Expected& expected :
        {Expected{"gpt2-mini", 1, {"model.heads=1"}, 7, 16},
         {"llama3-mini", 1, narrow, 8, 12},
-        // Each of 4 products rounds both of its factors forward, and dy and the weight
-        // backward. SwiGLU is a kernel by itself.
-        {"llama3-mini", 1, in_8_bits, 8 + 1 + 4 * 2, 12 + 1 + 4 * 2},
+        // Each of 4 products rounds its rows forward and dy backward, where the weight is
+        // transposed, too. SwiGLU is a kernel by itself.
+        {"llama3-mini", 1, in_8_bits, 8 + 1 + 4, 12 + 1 + 4 * 2},
+        // The weight is rounded forward as well, and backward instead of being transposed.
+        {"llama3-mini", 1, rounded_at_use, 8 + 1 + 4 * 2, 12 + 1 + 4 * 2},
         {"qwen3-mini", 1, narrow, 8, 13},
         {"qwen3-moe-mini", 1, experts, 16, 18},
         {"llama4-mini", 2, experts, 40, 49}}) {

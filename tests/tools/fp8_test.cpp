@@ -1,6 +1,8 @@
 // runtime.compute_dtype fp8: one set of bits and exact bytes on every mesh, runs that continue, and its effect.
 #include <catch2/catch.hpp>
+#include <cmath>
 
+#include "kernels/cast/op.h"
 #include "kernels/observer.h"
 #include "kernels/scale/op.h"
 #include "models/adapters.h"
@@ -34,17 +36,31 @@ struct Trained : TrainedSession {
   std::vector<float> history;
 };
 
-Trained trained(const Config& config, int ranks, Findings* findings = nullptr) {
+Trained trained(const Config& config, int ranks, Findings* findings = nullptr,
+                const std::function<void(TrainingSession&)>& before = {}) {
   Trained result;
   const auto keep = [&](TrainingSession& session, Communicator& world, int) {
     if (world.rank() == 0 && session.fp8()) {
       result.history = session.fp8()->history().to_vector<float>();
     }
   };
-  static_cast<TrainedSession&>(result) = test::train_session(
-      config, ranks,
-      {.count = kSteps, .device = test::device(), .findings = findings, .after = keep});
+  static_cast<TrainedSession&>(result) = test::train_session(config, ranks,
+                                                             {.count = kSteps,
+                                                              .device = test::device(),
+                                                              .findings = findings,
+                                                              .before = before,
+                                                              .after = keep});
   return result;
+}
+
+/// Opens whole weights as their masters rounded to bf16. Linear layers round these to 8 bits in each use.
+void open_in_bf16(TrainingSession& session) {
+  for (const Shard& shard : session.strategy().shards()) {
+    if (!shard.parameter.rounded() || shard.data.dtype() != DType::f32) continue;
+    const Tensor values = Tensor::empty(shard.parameter.held_shape(), DType::bf16);
+    cast(values, shard.data.reshape(values.shape()));
+    shard.parameter.open(values);
+  }
 }
 
 void check_same(const Trained& found, const Trained& expected, const Findings& findings = {}) {
@@ -78,8 +94,8 @@ TEST_CASE("fp8: every strategy has the bits of ddp and the footprint's bytes") {
 }
 
 TEST_CASE(
-    "fp8: weights that are gathered in 8 bits have the bits of those that are rounded where they "
-    "are used") {
+    "fp8: weights that are held or gathered in 8 bits have the bits of those that are rounded in "
+    "each use") {
   struct Case {
     const char* name;
     std::function<void(Config&)> set;
@@ -95,41 +111,110 @@ TEST_CASE(
        }},
       {"adapters on whole weights", [](Config& config) { config.adapter.rank = 2; }},
       {"averages", [](Config& config) { config.train.ema = 0.5; }},
+      {"momentum",
+       [](Config& config) {
+         config.optimizer.name = OptimizerKind::sgd;
+         config.optimizer.momentum = 0.9;
+       }},
+      {"matrices, and heads that are clipped",
+       [](Config& config) {
+         config.optimizer.name = OptimizerKind::muon;
+         config.optimizer.qk_clip = 0.01;
+       }},
   };
   for (const Case& one : cases) {
     CAPTURE(one.name);
     Config config = tiny("llama3-mini");
     one.set(config);
-    Config whole = variant_of(config, "ddp"), gathered = variant_of(config, "fsdp");
-    gathered.sharding.reshard_group = config.sharding.reshard_group;
-    Findings findings;
-    check_same(trained(gathered, 4, &findings), trained(whole, 4), findings);
+    // An evaluation of averages opens the windows by itself.
+    const bool is_at_use = config.train.ema == 0.0;
+    const Trained expected =
+        trained(variant_of(config, "ddp"), 4, nullptr, is_at_use ? open_in_bf16 : nullptr);
+    for (const char* strategy : {"ddp", "zero1", "zero2", "fsdp"}) {
+      CAPTURE(strategy);
+      Config held = variant_of(config, strategy);
+      if (held.sharding.strategy == StrategyKind::fsdp) {
+        held.sharding.reshard_group = config.sharding.reshard_group;
+      }
+      Findings findings;
+      const Trained found = trained(held, 4, &findings);
+      check_same(found, expected, findings);
+    }
   }
-  // A join of weights of which one is gathered in 8 bits, and one is held in bf16.
+  Config single = tiny("gpt2-mini");
+  single.sharding.strategy = StrategyKind::single;
+  Findings findings;
+  const Trained found = trained(single, 1, &findings);
+  check_same(found, trained(single, 1, nullptr, open_in_bf16), findings);
+  // A join of weights of which one is gathered in 8 bits, and one is held in them.
   Config config = variant_of(tiny("llama3-mini"), "ddp");
   const Trained whole = trained(config, 2);
   config = variant_of(config, "fsdp");
   config.sharding.rules = parse_placement_rules("*.k_proj.weight -> ddp");
   check_same(trained(config, 2), whole);
+  // With masters in bf16 one of them is held in bf16.
+  config.optimizer.master_dtype = DType::bf16;
+  const Trained joined = trained(config, 2);
+  config.sharding.rules = {};
+  check_same(joined, trained(config, 2));
+}
+
+TEST_CASE("fp8: after a step that changes no weight the copies have the scales of the next one") {
+  Config config = variant_of(tiny("llama3-mini"), "ddp");
+  config.train.on_nonfinite = OnNonfinite::skip;
+  // The first step, whose scales are guesses, has a norm's weight of NaN in place of its master.
+  const auto damaged = [](bool in_bf16) {
+    return [in_bf16, step = 0](TrainingSession& session) mutable {
+      communication_stream().synchronize();  // it writes the first copies
+      if (in_bf16) open_in_bf16(session);
+      ++step;
+      for (const Shard& shard : session.strategy().shards()) {
+        if (shard.parameter.name() != "model.norm.weight") continue;
+        const Tensor& weight = shard.parameter.data();
+        const Tensor nan = Tensor::full(weight.shape(), DType::f32, NAN);
+        cast(weight, step == 1 ? nan : shard.data.reshape(weight.shape()));
+      }
+    };
+  };
+  const Trained found = trained(config, 2, nullptr, damaged(false));
+  CHECK_FALSE(std::isfinite(found.losses.front()));
+  CHECK(std::isfinite(found.losses.back()));
+  const Trained expected = trained(config, 2, nullptr, damaged(true));
+  CHECK(std::equal(found.losses.begin() + 1, found.losses.end(), expected.losses.begin() + 1));
+  CHECK((found.weights == expected.weights));
+  CHECK((found.history == expected.history));
 }
 
 TEST_CASE(
-    "fp8: a weight of 8 bits takes one byte in a gather and in the memory it is gathered to") {
-  Config config = variant_of(tiny("llama3-mini"), "fsdp");
-  config.sharding.reshard_group = 1;  // every bucket has a slot, and is gathered once
-  const auto planned = [&](ComputeDtype dtype) {
-    config.runtime.compute_dtype = dtype;
-    const ResolvedConfig run = resolve(config);
-    const auto model = make_model(run);
-    const Plan plan = make_plan(model->units(), run.sharding, {.ranks = 4});
-    return std::pair(footprint_of(plan, 0), rounded_elements(*model));
-  };
-  const auto [wide, count] = planned(DType::bf16);
-  const auto [narrow, same_count] = planned(ComputeDtype::eight_bits());
-  CHECK(wide.communication - narrow.communication == count);
+    "fp8: a weight of 8 bits takes one byte in a gather, and in the memory that it is held in or "
+    "gathered to") {
   // There are 2 layers x 7 weights x 3 magnitudes in f32, 42 numbers. Rank 0 compares 10: it sends 32 to the
   // others, and 3 x 10 maxima.
-  CHECK(wide.bytes_sent - narrow.bytes_sent == 3 * count / 4 - 4 * (32 + 30));
+  constexpr std::int64_t kMaxima = 4 * (32 + 30);
+  for (const char* strategy : {"ddp", "zero1", "zero2", "fsdp"}) {
+    for (const DType masters : {DType::f32, DType::bf16}) {
+      CAPTURE(strategy, name_of(masters));
+      Config config = variant_of(tiny("llama3-mini"), strategy);
+      config.sharding.reshard_group = 1;  // every bucket has a slot, and is gathered once
+      config.optimizer.master_dtype = masters;
+      const auto planned = [&](ComputeDtype dtype) {
+        config.runtime.compute_dtype = dtype;
+        const ResolvedConfig run = resolve(config);
+        const auto model = make_model(run);
+        const Plan plan = make_plan(model->units(), run.sharding, {.ranks = 4});
+        return std::pair(footprint_of(plan, 0), rounded_elements(*model));
+      };
+      const auto [wide, count] = planned(DType::bf16);
+      const auto [narrow, same_count] = planned(ComputeDtype::eight_bits());
+      const bool gathers = config.sharding.strategy == StrategyKind::fsdp;
+      // Whole weights whose masters are bf16 are the masters.
+      const std::int64_t saved = gathers || masters == DType::f32 ? count : 0;
+      CHECK(wide.parameters - narrow.parameters == (gathers ? 0 : saved));
+      CHECK(wide.communication - narrow.communication == (gathers ? saved : 0));
+      const std::int64_t sent = config.sharding.strategy == StrategyKind::ddp ? 0 : 3 * saved / 4;
+      CHECK(wide.bytes_sent - narrow.bytes_sent == sent - kMaxima);
+    }
+  }
 }
 
 TEST_CASE("fp8: one set of bits for tensor, context and pipeline cuts") {

@@ -147,6 +147,18 @@ TEST_CASE("a run continues with another strategy, on as many ranks, with the sam
   check_continues(config, 6, again);
 }
 
+TEST_CASE("a run in 8 bits continues with whole weights or with gathered ones, with the same bits",
+          "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.runtime.compute_dtype = ComputeDtype::eight_bits();
+  config.runtime.ranks = 2;
+  const auto [first, second] = GENERATE(std::pair("ddp", "fsdp"), std::pair("fsdp", "ddp"),
+                                        std::pair("zero3", "zero1"), std::pair("zero2", "zero3"));
+  CAPTURE(first, second);
+  check_continues(variant_of(config, first), 3, variant_of(config, second));
+}
+
 TEST_CASE("a run with experts in 8 bits continues on other ranks with the same bits", "[cpu]") {
   const TemporaryDirectory folder;
   Config config = checkpointed_run(folder);

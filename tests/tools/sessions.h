@@ -141,7 +141,8 @@ struct Steps {
   std::int64_t evaluated_rows = 0;
   /// If given: messages and computation are delayed by random times.
   std::optional<std::uint64_t> delay_seed = {};
-  /// On every rank after each step.
+  /// On every rank before and after each step.
+  std::function<void(TrainingSession&)> before = {};
   std::function<void(TrainingSession&, Communicator&, int step)> after = {};
 };
 
@@ -166,6 +167,7 @@ inline TrainedSession train_session(const Config& config, int ranks, const Steps
       return world.bytes_sent() - session.strategy().expert_bytes_sent();
     };
     for (int step = 1; step <= steps.count; ++step) {
+      if (steps.before) steps.before(session);
       const std::int64_t sent = bytes();
       const StepResult result = session.step(step, steps.source.value_or(random));
       mine.losses.push_back(result.loss);
