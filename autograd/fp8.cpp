@@ -74,9 +74,8 @@ Fp8State::Fp8State(const std::vector<Parameter>& weights, const Fp8Options& opti
   history_ = Tensor::from(guesses, {options.history, count});
   fp8_scales(scales_, inverses_, history_, limits_);
   for (const Parameter& weight : weights) {
-    weight.set_rounding([to = *place(weight, Fp8Role::weight)](Out numbers, const Tensor& values) {
-      fp8_quantize(numbers, {}, values.reshape(numbers.shape()), to.scale, to.largest);
-    });
+    const Place to = *place(weight, Fp8Role::weight);
+    weight.set_rounding({to.scale, to.largest});
   }
 }
 

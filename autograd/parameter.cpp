@@ -31,7 +31,7 @@ struct Parameter::State {
   bool in_adapter = false;
   bool packed = false;
   bool rounded = false;
-  Rounding rounding;
+  Fp8Rounding rounding;
   std::string first_of_join;
   Tensor data;
   std::vector<Tensor> gradients;
@@ -115,13 +115,17 @@ void Parameter::set_rounded() const {
 bool Parameter::rounded() const {
   return state_->rounded;
 }
-void Parameter::set_rounding(Rounding rounding) const {
-  state_->rounding = std::move(rounding);
+void Parameter::set_rounding(const Fp8Rounding& rounding) const {
+  state_->rounding = rounding;
+}
+const Fp8Rounding& Parameter::rounding() const {
+  return state_->rounding;
 }
 void Parameter::round(Out numbers, const Tensor& values) const {
-  check(state_->rounding != nullptr, "parameter '{}' has no scale to round it to {}", name(),
+  const auto& [scale, largest] = rounding();
+  check(scale.defined(), "parameter '{}' has no scale to round it to {}", name(),
         name_of(numbers.dtype()));
-  state_->rounding(numbers, values);
+  fp8_quantize(numbers, {}, values.reshape(numbers.shape()), scale, largest);
 }
 
 const std::string& Parameter::first_of_join() const {

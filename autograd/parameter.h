@@ -18,6 +18,7 @@
 #include "autograd/cut.h"
 #include "autograd/expert_exchange.h"
 #include "autograd/tensor_axis.h"
+#include "kernels/fp8/op.h"
 #include "kernels/op.h"
 #include "runtime/elements.h"
 #include "runtime/tensor.h"
@@ -90,10 +91,10 @@ class Parameter {
   /// Linear layers multiply it in 8 bits, e4m3 (autograd/fp8.h). A strategy that gathers it may gather these.
   void set_rounded() const;
   bool rounded() const;
-  /// Writes some of the parameter's values, f32 or bf16, to as many numbers of 8 bits.
-  using Rounding = std::function<void(Out numbers, const Tensor& values)>;
-  void set_rounding(Rounding rounding) const;
-  /// Raises Error if there is no rounding.
+  void set_rounding(const Fp8Rounding& rounding) const;
+  const Fp8Rounding& rounding() const;
+  /// Writes some of the parameter's values, f32 or bf16, to as many numbers of 8 bits. Raises Error if there is no
+  /// rounding.
   void round(Out numbers, const Tensor& values) const;
 
   /// The name of the first of the parameters that operations use as one with this (joined_parameters.h): its own

@@ -40,6 +40,7 @@ void AdamW::update(const std::vector<std::size_t>& which, double learning_rate,
                        .v = v_[i],
                        .gradient = shard.gradient,
                        .copy = shard.copy,
+                       .to_8_bits = shard.rounding,
                        .decay = shard.decay,
                        .rounding = stream_of_step(rounding({.update = number()}), rounding),
                        .elements = shard.elements});

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/cast/op.h"
 #include "kernels/muon/op.h"
 #include "kernels/newton_schulz/op.h"
 #include "runtime/check.h"
@@ -83,22 +82,21 @@ void Muon::write_directions(const std::vector<MatrixPiece>& pieces,
 void Muon::apply(const std::vector<MatrixPiece>& pieces, double learning_rate,
                  const GradientScale& scale) const {
   std::vector<MuonUpdate> ranges;
-  std::vector<Tensor> copies, masters;
+  std::vector<Copied> copies;
   for (const MatrixPiece& piece : pieces) {
     const ParameterShard& shard = shards()[index_of_.at(piece.parameter)];
     ranges.push_back({.p = part_of(shard.data, piece),
                       .update = piece.values,
                       .ratio = update_ratio(options_.scale, piece.outputs, piece.inputs),
                       .decay = shard.decay});
-    if (!shard.copy.defined()) continue;
-    copies.push_back(part_of(shard.copy, piece));
-    masters.push_back(ranges.back().p);
+    const Tensor copy = shard.copy.defined() ? part_of(shard.copy, piece) : Tensor();
+    copies.push_back({copy, ranges.back().p, shard.rounding});
   }
   muon_apply(
       ranges,
       {.learning_rate = learning_rate, .weight_decay = options_.weight_decay, .optimizer = place()},
       scale.tensor);
-  cast_all(copies, masters);
+  write_copies(copies);
 }
 
 }  // namespace tessera

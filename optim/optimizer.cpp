@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/cast/op.h"
 #include "runtime/capture.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -116,6 +117,20 @@ void Optimizer::set_steps(std::int64_t steps) {
   check(steps >= 0, "optimizer: the number of updates is {}; expected at least 0", steps);
   steps_ = steps;
   may_have_been_skipped_ = false;
+}
+
+void Optimizer::write_copies(const std::vector<Copied>& all) {
+  std::vector<Tensor> copies, masters;
+  for (const auto& [copy, master, rounding] : all) {
+    if (!copy.defined()) continue;
+    if (is_fp8(copy.dtype())) {
+      fp8_quantize(copy, {}, master.reshape(copy.shape()), rounding.scale, rounding.largest);
+    } else {
+      copies.push_back(copy);
+      masters.push_back(master);
+    }
+  }
+  cast_all(copies, masters);
 }
 
 std::vector<Tensor> Optimizer::zeros_like_shards(DType dtype) const {

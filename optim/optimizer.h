@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/fp8/op.h"
 #include "runtime/elements.h"
 #include "runtime/safetensors.h"
 #include "runtime/tensor.h"
@@ -31,6 +32,8 @@ struct ParameterShard {
   /// The master's values in the dtype of the model's computation, as many; may be undefined. step()
   /// writes it with `data`.
   Tensor copy = {};
+  /// For a copy in 8 bits.
+  Fp8Rounding rounding = {};
   /// Whether weight decay acts on it; see optim/decay_rule.h.
   bool decay = true;
   /// Its elements of the parameter: the addresses of their random numbers.
@@ -98,6 +101,13 @@ class Optimizer {
   /// One zeroed tensor per shard, of its shape and in the same memory (the device's or the host's),
   /// charged to Category::optimizer.
   std::vector<Tensor> zeros_like_shards(DType dtype = DType::f32) const;
+
+  /// Writes the copy, if it is defined, from the new master, in a pass by itself.
+  struct Copied {
+    Tensor copy, master;
+    Fp8Rounding rounding;
+  };
+  static void write_copies(const std::vector<Copied>& all);
 
   /// Updates the shards with these indices, and their copies, which lie in one memory, as does the
   /// scale. Called once in a step, or for a unit, even if no shard has elements; with shards in both

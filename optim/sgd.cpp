@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "kernels/cast/op.h"
 #include "kernels/sgd/op.h"
 #include "runtime/check.h"
 
@@ -26,16 +25,14 @@ NamedTensors Sgd::state() const {
 void Sgd::update(const std::vector<std::size_t>& which, double learning_rate,
                  const GradientScale& gradient_scale) {
   std::vector<SgdTensors> tensors;
-  std::vector<Tensor> copies, masters;
+  std::vector<Copied> copies;
   for (const std::size_t i : which) {
     const ParameterShard& shard = shards()[i];
     tensors.push_back({.p = shard.data,
                        .b = momentum_.empty() ? Tensor() : momentum_[i],
                        .gradient = shard.gradient,
                        .decay = shard.decay});
-    if (!shard.copy.defined()) continue;
-    copies.push_back(shard.copy);
-    masters.push_back(shard.data);
+    copies.push_back({shard.copy, shard.data, shard.rounding});
   }
   sgd(tensors,
       {.learning_rate = learning_rate,
@@ -46,7 +43,7 @@ void Sgd::update(const std::vector<std::size_t>& which, double learning_rate,
        .first_step = number() == 1,
        .optimizer = place()},
       gradient_scale.tensor);
-  cast_all(copies, masters);
+  write_copies(copies);
 }
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ struct Shard {
   /// The rank's own values: the masters (f32 or bf16), or a frozen parameter's values in the
   /// compute dtype. Shaped like the held part if this rank owns all of it, flat otherwise. Written in Step::update() and Strategy::write_masters() only.
   Tensor data;
-  /// The same values in the compute dtype, where units or gathers read such a copy; undefined where
+  /// The same values in the dtype of windows, where units or gathers read such a copy; undefined where
   /// they read `data`, and for a frozen parameter. The strategy writes it after the masters are
   /// written, unless the optimizer has done so (see Writes).
   Tensor copy = {};

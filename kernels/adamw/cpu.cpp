@@ -1,12 +1,15 @@
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/adamw/factors.h"
 #include "kernels/cast/convert.h"
+#include "kernels/cpu/magnitude.h"
 #include "kernels/cpu/multi_tensor.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/random_words.h"
+#include "kernels/fp8/grid.h"
 
 namespace tessera::cpu {
 namespace {
@@ -89,21 +92,39 @@ void update(const AdamWTensors& t, AdamWFactors factors, std::int64_t begin, std
   });
 }
 
+/// fp8_quantize of p.
+template <typename P>
+void round_copy(const AdamWTensors& t, std::int64_t begin, std::int64_t end) {
+  const P* const p = t.p.data<P>();
+  auto* const copy = reinterpret_cast<std::uint8_t*>(t.copy.raw());
+  const float scale = *t.to_8_bits.scale.data<float>();
+  std::int32_t most = 0;
+#pragma omp simd reduction(max : most)
+  for (std::int64_t i = begin; i < end; ++i) {
+    const float value = load(static_cast<bfloat16>(p[i]));
+    most = std::max(most, bits_of_magnitude(value));
+    copy[i] = Fp8Grid::of(DType::e4m3).nearest(scale * value);
+  }
+  raise(*t.to_8_bits.largest.data<float>(), most);
+}
+
 template <typename P>
 void write_copy(const AdamWTensors& t, std::int64_t begin, std::int64_t end) {
+  if (is_fp8(t.copy.dtype())) return round_copy<P>(t, begin, end);
   visit_floating(t.copy.dtype(), [&](auto type) {
     convert(t.copy.data<decltype(type)>() + begin, t.p.data<P>() + begin, end - begin);
   });
 }
 
 template <typename P, typename S>
-void update_and_copy(const AdamWTensors& t, const AdamWFactors& factors, std::int64_t begin,
-                     std::int64_t end) {
+void update_and_copy(const AdamWTensors& t, const std::optional<AdamWFactors>& factors,
+                     std::int64_t begin, std::int64_t end) {
   const std::int64_t piece = t.copy.defined() ? kCopied : end - begin;
+  const bool copies = t.copy.defined() && (factors || is_fp8(t.copy.dtype()));
   for (; begin < end; begin += piece) {
     const std::int64_t next = std::min(begin + piece, end);
-    update<P, S>(t, factors, begin, next);
-    if (t.copy.defined()) write_copy<P>(t, begin, next);
+    if (factors) update<P, S>(t, *factors, begin, next);
+    if (copies) write_copy<P>(t, begin, next);
   }
 }
 
@@ -111,11 +132,11 @@ void update_and_copy(const AdamWTensors& t, const AdamWFactors& factors, std::in
 
 void adamw(std::span<const AdamWTensors> parameters, const AdamWSettings& settings,
            const Tensor& gradient_scale) {
-  AdamWFactors factors(settings);
+  std::optional<AdamWFactors> factors(settings);  // none: p stays
   if (gradient_scale.defined()) {
-    on_one_thread([&] { factors.gradient_scale = *gradient_scale.data<float>(); });
+    on_one_thread([&] { factors->gradient_scale = *gradient_scale.data<float>(); });
+    if (!std::isfinite(factors->gradient_scale)) factors.reset();
   }
-  if (gradient_scale.defined() && !std::isfinite(factors.gradient_scale)) return;
   constexpr std::int64_t kChunk = 1 << 15;
   std::vector<std::int64_t> counts;
   for (const AdamWTensors& t : parameters) counts.push_back(t.p.numel());

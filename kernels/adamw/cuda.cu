@@ -1,7 +1,7 @@
 // AdamW over all of a rank's shards in one launch.
 //
 // Traffic per element: p, m, v read and written (24 bytes; 20 with p in bf16, 12 with the moments
-// in bf16, too), the gradient read (4, or 2 in 16 bits), the copy written (2 in 16 bits). A block
+// in bf16, too), the gradient read (4, or 2 in 16 bits), the copy written (2 in 16 bits, 1 in e4m3). A block
 // takes a chunk of 8192 elements of one tensor, a thread four neighbours at a time, 1024 elements
 // apart:
 //
@@ -12,9 +12,11 @@
 // element is used twice: occupancy hides the latency.
 #include "kernels/adamw/factors.h"
 #include "kernels/cast/device.h"
+#include "kernels/cuda/magnitude.h"
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/philox.h"
 #include "kernels/cuda/step_value.h"
+#include "kernels/fp8/grid.h"
 
 namespace tessera::cuda {
 namespace {
@@ -87,27 +89,66 @@ __device__ inline void store_rounded(bfloat16& to, float value, unsigned chance)
   to.bits = static_cast<std::uint16_t>((__float_as_uint(value) + added) >> 16);
 }
 
+/// From values to e4m3, as fp8_quantize rounds them, and the largest magnitude of a thread.
+struct Rounding {
+  float scale = 0.0f;
+  int most = 0;
+
+  __device__ unsigned code(float given) {
+    const float value = gpu::rounded<bfloat16>(given);
+    most = max(most, gpu::bits_of_magnitude(value));
+    return Fp8Grid::of(DType::e4m3).nearest(scale * value);
+  }
+};
+
 /// The copy of p in another dtype. Its dtype is known at run time only: a branch that all threads
 /// of a block take alike costs nothing next to the memory's traffic.
 struct CopyOfP {
   void* data;  // null: none
   DType dtype;
+  const float* scale;  // of e4m3, as `largest`
+  float* largest;
 
+  CopyOfP() = default;
+  explicit CopyOfP(const AdamWTensors& t) : CopyOfP{} {
+    if (!t.copy.defined()) return;
+    data = t.copy.raw();
+    dtype = t.copy.dtype();
+    if (!rounds()) return;
+    scale = t.to_8_bits.scale.data<float>();
+    largest = t.to_8_bits.largest.data<float>();
+  }
+
+  __host__ __device__ bool rounds() const { return dtype == DType::e4m3; }
   __device__ bool has_quads() const {
-    const std::uintptr_t bytes = dtype == DType::f32 ? 16 : 8;
+    const std::uintptr_t bytes = rounds() ? 4 : dtype == DType::f32 ? 16 : 8;
     return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
   }
 
   /// Writes `kCount` neighbours from element i on, which are all of them or aligned.
   template <typename P, int kCount>
-  __device__ void write(const P (&p)[kCount], std::int64_t i) const {
+  __device__ void write(const P (&p)[kCount], std::int64_t i, Rounding& rounding) const {
     if (data == nullptr) return;
+    if (rounds()) return write_codes(p, i, rounding);
     if (dtype == DType::bf16) return write_as<bfloat16>(p, i);
     if (dtype == DType::f16) return write_as<float16>(p, i);
     write_as<float>(p, i);
   }
 
  private:
+  template <typename P, int kCount>
+  __device__ void write_codes(const P (&p)[kCount], std::int64_t i, Rounding& rounding) const {
+    unsigned codes = 0;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) codes |= rounding.code(gpu::widen(p[j])) << (8 * j);
+    auto* const to = static_cast<std::uint8_t*>(data) + i;
+    if constexpr (kCount == 4) {
+      *reinterpret_cast<unsigned*>(to) = codes;
+    } else {
+      *to = static_cast<std::uint8_t>(codes);
+    }
+  }
+
   template <typename To, typename P, int kCount>
   __device__ void write_as(const P (&p)[kCount], std::int64_t i) const {
     To* const to = static_cast<To*>(data) + i;
@@ -154,8 +195,10 @@ __device__ void update(P& p, S& m, S& v, float gradient, unsigned word, const Ad
 }
 
 template <typename P, typename S, typename G>
-__device__ void update_quad(const Item<P, S, G>& t, std::int64_t i, const AdamWFactors& f) {
+__device__ void update_quad(const Item<P, S, G>& t, std::int64_t i, const AdamWFactors& f,
+                            bool updates, Rounding& rounding) {
   auto p = gpu::Four<P>::load(t.p + i);
+  if (!updates) return t.copy.write(p.values, i, rounding);
   auto m = gpu::Four<S>::load(t.m + i), v = gpu::Four<S>::load(t.v + i);
   const auto gradient = gpu::Quad<G>::load(t.gradient + i);
   unsigned words[4] = {};
@@ -167,17 +210,19 @@ __device__ void update_quad(const Item<P, S, G>& t, std::int64_t i, const AdamWF
   p.store(t.p + i);
   m.store(t.m + i);
   v.store(t.v + i);
-  t.copy.write(p.values, i);
+  t.copy.write(p.values, i, rounding);
 }
 
 template <typename P, typename S, typename G>
-__device__ void update_one(const Item<P, S, G>& t, std::int64_t i, const AdamWFactors& f) {
+__device__ void update_one(const Item<P, S, G>& t, std::int64_t i, const AdamWFactors& f,
+                           bool updates, Rounding& rounding) {
   unsigned words[4] = {};
   t.random.draw(words, i);
   P p[1] = {t.p[i]};
+  if (!updates) return t.copy.write(p, i, rounding);
   update(p[0], t.m[i], t.v[i], gpu::load(t.gradient[i]), words[0], f);
   t.p[i] = p[0];
-  t.copy.write(p, i);
+  t.copy.write(p, i, rounding);
 }
 
 template <typename P, typename S, typename G>
@@ -185,15 +230,17 @@ __global__ void __launch_bounds__(gpu::kThreads)
     adamw_kernel(const __grid_constant__ gpu::TensorList<Item<P, S, G>, gpu::kLongList> list,
                  StepValue<AdamWFactors> factors, const float* gradient_scale) {
   AdamWFactors f = gpu::current(factors);
-  if (gradient_scale != nullptr) {
-    f.gradient_scale = *gradient_scale;
-    if (!isfinite(f.gradient_scale)) return;
-  }
+  if (gradient_scale != nullptr) f.gradient_scale = *gradient_scale;
   const auto chunk = gpu::Chunk<Item<P, S, G>>::of_block(list);
   const Item<P, S, G>& t = chunk.item;
   if (!t.decay) f.decay = 0.0f;
-  chunk.for_each([&](std::int64_t i) { update_quad(t, i, f); },
-                 [&](std::int64_t i) { update_one(t, i, f); });
+  Rounding rounding;
+  if (t.copy.rounds()) rounding.scale = *t.copy.scale;
+  const bool updates = gradient_scale == nullptr || isfinite(f.gradient_scale);
+  if (!updates && !t.copy.rounds()) return;
+  chunk.for_each([&](std::int64_t i) { update_quad(t, i, f, updates, rounding); },
+                 [&](std::int64_t i) { update_one(t, i, f, updates, rounding); });
+  if (t.copy.rounds()) gpu::raise(t.copy.largest, rounding.most);
 }
 
 template <typename P, typename S, typename G>
@@ -201,12 +248,11 @@ void launch(std::span<const AdamWTensors> parameters, const StepValue<AdamWFacto
             const float* gradient_scale) {
   std::vector<Item<P, S, G>> items;
   for (const AdamWTensors& t : parameters) {
-    const CopyOfP copy = t.copy.defined() ? CopyOfP{t.copy.raw(), t.copy.dtype()} : CopyOfP{};
     items.push_back({.p = t.p.data<P>(),
                      .m = t.m.data<S>(),
                      .v = t.v.data<S>(),
                      .gradient = t.gradient.data<G>(),
-                     .copy = copy,
+                     .copy = CopyOfP(t),
                      .decay = t.decay,
                      .random = Words<Item<P, S, G>::kRandom>(t),
                      .count = t.p.numel()});

@@ -26,7 +26,16 @@ void check_narrow(const Argument& x) {
 
 void check_copy(const AdamWTensors& t, const Argument& copy) {
   check_on_one_device(kOp, {{"p", t.p}, copy});
-  check_narrow(copy);
+  if (copy.tensor.dtype() == DType::e4m3) {
+    for (const Argument& one :
+         {Argument{"scale", t.to_8_bits.scale}, {"largest", t.to_8_bits.largest}}) {
+      check_on_one_device(kOp, {copy, one});
+      check_shape(kOp, one, {1});
+      check_dtype(kOp, one, DType::f32);
+    }
+  } else {
+    check_narrow(copy);
+  }
   check_same_count(kOp, {"p", t.p}, copy);
   for (const Argument& other :
        {Argument{"p", t.p}, {"m", t.m}, {"v", t.v}, {"gradient", t.gradient}}) {

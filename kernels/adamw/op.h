@@ -7,11 +7,12 @@
 //   p = p - learning_rate * weight_decay * p          (if the range decays)
 //         - learning_rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 //
-//   p f32 or bf16; m and v both f32 or both bf16; gradient and copy f32, bf16 or f16; equal
+//   p f32 or bf16; m and v both f32 or both bf16; gradient and copy f32, bf16 or f16, copy also e4m3; equal
 //   element counts. All p of a call have one dtype, and so have all moments and all gradients.
 //
 // One pass reads everything and writes p, m and v. The same pass writes `copy`, if there is one: the
-// new p in another dtype, with the bits of cast(copy, p). A model that computes in 16 bits reads it.
+// new p in another dtype, with the bits of cast(copy, p). A model that computes in 16 bits reads it. A copy in
+// 8 bits is fp8_quantize(copy, {}, p, scale, largest).
 // The update is elementwise, with the same bits on every device: a range gives the same bits whole
 // or in pieces.
 //
@@ -37,12 +38,13 @@
 // test; Knuth 1997, section 3.3.4). No lattice of 2^32 points has more than 1,824.
 //
 // Clipping knows its factor only on the device. gradient_scale is then a tensor [1] f32. If it is
-// not finite, the call changes nothing. So the host may queue the update before it knows of an
-// overflow.
+// not finite, the call changes nothing but copies in 8 bits, which may have another scale than before. So the
+// host may queue the update before it knows of an overflow.
 #pragma once
 
 #include <span>
 
+#include "kernels/fp8/op.h"
 #include "kernels/op.h"
 #include "runtime/elements.h"
 #include "runtime/random.h"
@@ -54,6 +56,8 @@ struct AdamWTensors {
   Tensor p, m, v, gradient;
   /// May be undefined.
   Tensor copy = {};
+  /// For a copy in 8 bits.
+  Fp8Rounding to_8_bits = {};
   /// Whether weight decay acts on p.
   bool decay = true;
   /// For p or moments in bf16: a random sequence, another one for every parameter and step.

@@ -9,7 +9,7 @@
 //
 // Parameters have at most 32,764 bytes (CUDA C++ Programming Guide, "__global__ function
 // parameters": compute capability 7.0 and CUDA 12.1 or later). Long lists use nearly all of them
-// and hold the shards of a whole model: about 440 of AdamW's. Every launch copies the whole list,
+// and hold the shards of a whole model: about 360 of AdamW's. Every launch copies the whole list,
 // so the tensors of one bucket travel in short lists of 4 KB: about 120 pairs. More tensors take
 // several launches.
 #pragma once

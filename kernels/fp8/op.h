@@ -24,6 +24,11 @@ namespace tessera {
 /// The largest number of e4m3 or e5m2.
 float largest_of(DType format);
 
+/// The scale of a tensor's numbers, and the place of its largest magnitude.
+struct Fp8Rounding {
+  Tensor scale = {}, largest = {};
+};
+
 /// In one pass over x. y or yt may be undefined. With yt x is a matrix.
 void fp8_quantize(Out y, Out yt, const Tensor& x, const Tensor& scale, Out largest);
 void fp8_expand(Out x, const Tensor& y, const Tensor& inverse);

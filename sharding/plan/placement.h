@@ -107,7 +107,7 @@ int replica_size(const Mesh& mesh);
 
 /// The placements that the options name: first that of the strategy, then one per rule. With expert
 /// parallelism the same placements follow again, for experts; then all of them for packed parameters, for rounded
-/// ones, and for those that are frozen besides.
+/// ones, and for rounded ones that are frozen.
 std::vector<Placement> placements_of(const ShardingOptions& options, const Mesh& mesh,
                                      const Device& device);
 

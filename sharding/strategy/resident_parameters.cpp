@@ -34,8 +34,8 @@ std::pair<Tensor, Tensor> ResidentParameters::make_own(int b, int p) {
   if (resources_.group.lies_in_buffer(parameter)) return {place, {}};
   const DType dtype = resources_.group.own_dtype(parameter);
   const bool on_host = resources_.group.masters == Masters::on_host;
-  const Tensor copy = on_host || rounds() ? own_values_.copy_of(b, p) : place;
-  return {own_values_.make(resources_.owned(b, p).count, dtype), copy};
+  return {own_values_.make(resources_.owned(b, p).count, dtype),
+          on_host ? own_values_.copy_of(b, p) : place};
 }
 
 void ResidentParameters::open(int bucket, Direction) {
@@ -45,9 +45,8 @@ void ResidentParameters::open(int bucket, Direction) {
 
 void ResidentParameters::masters_changed(int b, Writes writes, const Stream& writer) {
   const Masters masters = resources_.group.masters;
-  const bool in_buffer =
-      masters == Masters::in_buffer ||
-      (masters == Masters::separate && writes == Writes::masters_and_copies && !rounds());
+  const bool in_buffer = masters == Masters::in_buffer ||
+                         (masters == Masters::separate && writes == Writes::masters_and_copies);
   const bool gathers = resources_.group.gathers_in_place();
   Whole& whole = wholes_[b];
   if (in_buffer && !gathers) {

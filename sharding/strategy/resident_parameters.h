@@ -1,9 +1,9 @@
 // Parameters that are whole on every rank at all times: single, DDP, ZeRO-1, ZeRO-2.
 //
 // Masters of the compute dtype are windows into the whole buffers, and an update is in place.
-// Otherwise the buffers hold a copy of the masters in the compute dtype, which the optimizer writes
-// in the same pass. Numbers of 8 bits are rounded after it. If a rank owns slices (ZeRO-1 and 2), the
-// slices are gathered after each update, bucket by bucket, while the next forward pass begins.
+// Otherwise the buffers hold a copy of the masters in the compute dtype or in 8 bits, which the optimizer
+// writes with them. If a rank owns slices (ZeRO-1 and 2), the slices are gathered after each update,
+// bucket by bucket, while the next forward pass begins.
 #pragma once
 
 #include <optional>
@@ -32,9 +32,6 @@ class ResidentParameters final : public ParameterStore {
     std::optional<Event> updated;  // the optimizer has written it on the update stream
     std::optional<Event> current;  // the buffer holds the masters' values
   };
-
-  /// Whether the buffers hold numbers of 8 bits.
-  bool rounds() const { return is_fp8(resources_.group.placement.window_dtype); }
 
   const GroupResources resources_;
   OwnValues& own_values_;

@@ -26,7 +26,7 @@ bool offloads(const Plan& plan) {
       plan.groups, [](const GroupPlan& group) { return group.placement.offload != Offload::none; });
 }
 
-/// Whether windows have numbers of 8 bits, which are rounded on the communication stream.
+/// Whether windows have numbers of 8 bits. A write of masters alone rounds them on the communication stream.
 bool rounds(const Plan& plan) {
   return std::ranges::any_of(
       plan.groups, [](const GroupPlan& group) { return is_fp8(group.placement.window_dtype); });

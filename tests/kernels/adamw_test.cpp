@@ -52,6 +52,57 @@ Tensor converted(const Tensor& x, DType dtype) {
   return y;
 }
 
+Fp8Rounding rounding_by(double scale) {
+  return {Tensor::full({1}, DType::f32, scale), Tensor::zeros({1}, DType::f32)};
+}
+
+/// x in e4m3.
+Tensor rounded(const Tensor& x, const Fp8Rounding& by) {
+  const Tensor y = Tensor::empty(x.shape(), DType::e4m3);
+  fp8_quantize(y, {}, x, by.scale, by.largest);
+  return y;
+}
+
+/// The nearest number with so many bits behind the point and such exponents, ties to even, in double.
+double nearest(double x, int mantissa_bits, int least_exponent) {
+  if (x == 0.0 || !std::isfinite(x)) return x;
+  const double gap = std::ldexp(1.0, std::max(std::ilogb(x), least_exponent) - mantissa_bits);
+  return gap * std::nearbyint(x / gap);
+}
+
+/// The e4m3 number of p in bf16 (OFP8, revision 1.0): 448 is the largest, and there is no infinity.
+double nearest_e4m3(double p, double scale) {
+  const double x = scale * nearest(p, 7, -126);
+  if (!std::isfinite(x)) return NAN;
+  return std::clamp(nearest(x, 3, -6), -448.0, 448.0);
+}
+
+/// The number of a byte: a sign, 4 bits of exponent and 3 of mantissa.
+double value_of_e4m3(std::uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  if ((code & 0x7f) == 0x7f) return NAN;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return code < 0x80 ? magnitude : -magnitude;
+}
+
+/// Requires the copy in 8 bits of t's p, and the largest magnitude that it had before or that p has.
+void require_rounded(const AdamWTensors& t, double scale, double before) {
+  double largest = before;
+  const Values p = to_doubles(t.p);
+  const std::vector<std::uint8_t> codes = test::bytes_of(t.copy);
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const double expected = nearest_e4m3(p[i], scale), found = value_of_e4m3(codes[i]);
+    CAPTURE(i, p[i], expected, found);
+    REQUIRE((found == expected || (std::isnan(found) && std::isnan(expected))));
+    const double magnitude = std::fabs(nearest(p[i], 7, -126));
+    if (!(magnitude <= largest)) largest = std::isnan(largest) ? largest : magnitude;
+  }
+  const double recorded = to_doubles(t.to_8_bits.largest).front();
+  CAPTURE(recorded, largest);
+  REQUIRE((recorded == largest || (std::isnan(recorded) && std::isnan(largest))));
+}
+
 /// For tests/kernels/optimizer_case.h. With p or moments in bf16 every element draws random bits.
 template <DType parameter_dtype, DType moment_dtype = DType::f32, DType copy_dtype = DType::u8>
 struct AdamWOf {
@@ -65,7 +116,12 @@ struct AdamWOf {
     t.v = converted(t.v, moment_dtype);
     t.rounding = RandomStream(5, name, 3);
     t.elements = {.first = 1, .run = 7, .stride = 11};
-    if constexpr (copy_dtype != DType::u8) t.copy = converted(t.p, copy_dtype);
+    if constexpr (copy_dtype == DType::e4m3) {
+      t.to_8_bits = rounding_by(64.0);
+      t.copy = rounded(t.p, t.to_8_bits);
+    } else if constexpr (copy_dtype != DType::u8) {
+      t.copy = converted(t.p, copy_dtype);
+    }
     return t;
   }
   static void update(std::span<const Tensors> list, const Settings& settings, const Tensor& scale) {
@@ -77,11 +133,13 @@ struct AdamWOf {
             .v = t.v.slice(begin, end),
             .gradient = t.gradient.slice(begin, end),
             .copy = t.copy.defined() ? t.copy.slice(begin, end) : Tensor(),
+            .to_8_bits = t.to_8_bits,
             .decay = t.decay,
             .rounding = t.rounding,
             .elements = t.elements.from(begin)};
   }
   static std::vector<Tensor> written(const Tensors& t) {
+    if constexpr (copy_dtype == DType::e4m3) return {t.p, t.m, t.v, t.copy, t.to_8_bits.largest};
     if constexpr (copy_dtype != DType::u8) return {t.p, t.m, t.v, t.copy};
     return {t.p, t.m, t.v};
   }
@@ -96,6 +154,7 @@ using AdamW16 = AdamWOf<DType::bf16>;
 using AdamW32Moments16 = AdamWOf<DType::f32, DType::bf16, DType::bf16>;
 using AdamW16Moments16 = AdamWOf<DType::bf16, DType::bf16, DType::f16>;
 using AdamW32Copy16 = AdamWOf<DType::f32, DType::f32, DType::f16>;
+using AdamW32Copy8 = AdamWOf<DType::f32, DType::f32, DType::e4m3>;
 
 /// The update as the paper writes it (Algorithm 2), in double.
 void reference_update(Values& p, Values& m, Values& v, const Values& gradient,
@@ -156,6 +215,7 @@ TEST_CASE("adamw: a range gives the same bits whole or in pieces of any alignmen
   test::check_pieces<AdamW16>();
   test::check_pieces<AdamW16Moments16>();
   test::check_pieces<AdamW32Copy16>();
+  test::check_pieces<AdamW32Copy8>();
 }
 
 TEST_CASE("adamw: one tensor that is not aligned changes no bit") {
@@ -178,11 +238,13 @@ TEST_CASE("adamw: many tensors in one call, each with its own decay, neighbours 
   test::check_many_tensors<AdamW32>(DType::f32);
   test::check_many_tensors<AdamW32>(DType::bf16);
   test::check_many_tensors<AdamW32Moments16>(DType::f32);
+  test::check_many_tensors<AdamW32Copy8>(DType::f32);
 }
 
 TEST_CASE("adamw: a scale on the device replaces the setting, and stops the update if not finite") {
   test::check_scale_on_device<AdamW32>();
   test::check_scale_on_device<AdamW32Moments16>();
+  test::check_scale_on_device<AdamW32Copy8>();
 }
 
 TEST_CASE("adamw: the device gives the CPU's bits") {
@@ -190,11 +252,13 @@ TEST_CASE("adamw: the device gives the CPU's bits") {
   test::check_device_against_cpu<AdamW16>();
   test::check_device_against_cpu<AdamW32Moments16>();
   test::check_device_against_cpu<AdamW16Moments16>();
+  test::check_device_against_cpu<AdamW32Copy8>();
 }
 
 TEST_CASE("adamw: the same bits for any number of threads", "[cpu]") {
   test::check_threads<AdamW32>();
   test::check_threads<AdamW32Moments16>();
+  test::check_threads<AdamW32Copy8>();
 }
 
 TEST_CASE("adamw: the copy has the bits of a cast of the new p") {
@@ -219,6 +283,56 @@ TEST_CASE("adamw: the copy has the bits of a cast of the new p") {
   }
 }
 
+TEST_CASE(
+    "adamw: the copy in 8 bits has the nearest numbers of the new p, and records its largest") {
+  const test::Rank rank;
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  for (const DType p : {DType::f32, DType::bf16}) {
+    for (const std::int64_t count : {1, 7, 4096, 20'001}) {
+      // The last sees NaN, the one before infinity; those before cut numbers, and none, too.
+      for (const auto& special : {std::vector<float>{0.03f},
+                                  {9.0f, -300.0f, 1e-7f},
+                                  {2.0f, -infinity},
+                                  {3.0f, infinity, nan}}) {
+        CAPTURE(name_of(p), count, special);
+        AdamWTensors t = tensors_of(count);
+        t.p = converted(t.p, p);
+        const auto n = std::min<std::int64_t>(count, std::ssize(special));
+        const Tensor first = Tensor::from(std::vector(special.begin(), special.begin() + n), {n});
+        t.p.slice(0, n).copy_from(converted(first, p));
+        t.copy = Tensor::zeros({count}, DType::e4m3);
+        for (const double before : {0.0, 100.0}) {
+          t.to_8_bits = rounding_by(64.0);
+          t.to_8_bits.largest.copy_from(Tensor::full({1}, DType::f32, before));
+          update(t, kSettings);
+          require_rounded(t, 64.0, before);
+        }
+        REQUIRE(same_bits(t.copy, rounded(t.p, t.to_8_bits)));
+      }
+    }
+  }
+}
+
+TEST_CASE("adamw: where p stays the copy in 8 bits has the scale of the step, and others stay") {
+  const test::Rank rank;
+  const Tensor scale = Tensor::full({1}, DType::f32, NAN);
+  for (const std::int64_t count : {5, 9000}) {
+    const AdamWTensors before = AdamW32Copy8::make(count, DType::f32, "");
+    AdamWTensors t = AdamW32Copy8::make(count, DType::f32, "");
+    t.to_8_bits = rounding_by(16.0);
+    adamw(std::span(&t, 1), kSettings, scale);
+    for (const auto tensor : {&AdamWTensors::p, &AdamWTensors::m, &AdamWTensors::v}) {
+      REQUIRE(same_bits(t.*tensor, before.*tensor));
+    }
+    require_rounded(t, 16.0, 0.0);
+    REQUIRE_FALSE(same_bits(t.copy, before.copy));
+    const Tensor sevens = converted(Tensor::full({count}, DType::f32, 7.0), DType::bf16);
+    t.copy = sevens.clone();
+    adamw(std::span(&t, 1), kSettings, scale);
+    REQUIRE(same_bits(t.copy, sevens));
+  }
+}
+
 TEST_CASE("adamw: a copy in bf16 differs from p in f32, and a neighbour of a copy stays") {
   const test::Rank rank;
   AdamWTensors t = tensors_of(5000);
@@ -229,6 +343,13 @@ TEST_CASE("adamw: a copy in bf16 differs from p in f32, and a neighbour of a cop
   REQUIRE(to_doubles(room).front() == 7.0);
   REQUIRE(to_doubles(room).back() == 7.0);
   REQUIRE(relative_error(to_doubles(t.copy), to_doubles(t.p)) > 1e-4);
+  const Tensor bytes = Tensor::zeros({5002}, DType::e4m3);
+  t.copy = bytes.slice(1, 5001);
+  t.to_8_bits = rounding_by(64.0);
+  update(t, kSettings);
+  require_rounded(t, 64.0, 0.0);
+  REQUIRE(test::bytes_of(bytes).front() == 0);
+  REQUIRE(test::bytes_of(bytes).back() == 0);
 }
 
 /// The share of `values` that are `a`; all are `a` or `b`.
@@ -530,6 +651,15 @@ TEST_CASE("adamw: wrong arguments are named") {
                       Contains("p is f32 [4] and copy is f32 [5]"));
   REQUIRE_THROWS_WITH(update({c.p, c.m, c.v, c.gradient, c.p}, kSettings),
                       Contains("copy overlaps p"));
+  const Tensor e4m3 = Tensor::zeros({4}, DType::e4m3);
+  REQUIRE_THROWS_WITH(update({c.p, c.m, c.v, c.gradient, e4m3}, kSettings),
+                      Contains("scale is an undefined tensor"));
+  REQUIRE_THROWS_WITH(
+      update({c.p, c.m, c.v, c.gradient, e4m3, {five.slice(0, 1), five}}, kSettings),
+      Contains("largest is f32 [5]"));
+  REQUIRE_THROWS_WITH(
+      update({c.p, c.m, c.v, c.gradient, Tensor::zeros({4}, DType::e5m2)}, kSettings),
+      Contains("copy is e5m2 [4]"));
   const Tensor f16 = Tensor::zeros({4}, DType::f16);
   REQUIRE_THROWS_WITH(update({f16, c.m, c.v, c.gradient}, kSettings),
                       Contains("p is f16 [4]; its dtype must be f32 or bf16"));

@@ -135,6 +135,12 @@ TEST_CASE("traffic: AdamW moves 28 bytes an element and writes the copy in the s
       .p = f32({N}), .m = f32({N}), .v = f32({N}), .gradient = bf16({N}), .copy = bf16({N})};
   const auto update = launches_of([&] { adamw(std::span(&tensors, 1), {}); });
   require_traffic(update, (12 + 2) * N, (12 + 2) * N);
+  AdamWTensors rounded = tensors;
+  rounded.copy = Tensor::zeros({N}, DType::e4m3);
+  rounded.to_8_bits = {f32({1}), f32({1})};
+  const auto in_8_bits = launches_of([&] { adamw(std::span(&rounded, 1), {}); });
+  REQUIRE(in_8_bits.work.writes.bytes == (12 + 1) * N);
+  require_distinct(in_8_bits, (12 + 2) * N + 32, (12 + 1) * N);  // and the scale
 }
 
 // Next to rows, the weight once per row and rstd once per row. A row's rstd is a sector of its own.

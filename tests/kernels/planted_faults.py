@@ -122,7 +122,7 @@ CPU_FAULTS = {
     },
     ("optim/muon.cpp", "optim_muon"): {
         "Muon writes no copies": (
-            "  cast_all(copies, masters);\n",
+            "  write_copies(copies);\n",
             ""),
         "both scales of updates are one": (
             "return scale == UpdateScale::original ? std::sqrt",
@@ -1171,10 +1171,22 @@ FAULTS = {
             "update_at_random<P, S, T>(t, factors, first, begin",
             "update_at_random<P, S, T>(t, factors, t.elements.first + begin + offset, begin"),
         "the copy is of p before the update": (
-            "    update<P, S>(t, factors, begin, next);\n"
-            "    if (t.copy.defined()) write_copy<P>(t, begin, next);",
-            "    if (t.copy.defined()) write_copy<P>(t, begin, next);\n"
-            "    update<P, S>(t, factors, begin, next);"),
+            "    if (factors) update<P, S>(t, *factors, begin, next);\n"
+            "    if (copies) write_copy<P>(t, begin, next);\n",
+            "    if (copies) write_copy<P>(t, begin, next);\n"
+            "    if (factors) update<P, S>(t, *factors, begin, next);\n"),
+        "a copy in 8 bits is not rounded to bf16 first": (
+            "load(static_cast<bfloat16>(p[i]))",
+            "load(p[i])"),
+        "a copy in 8 bits records no magnitude": (
+            "  raise(*t.to_8_bits.largest.data<float>(), most);\n",
+            ""),
+        "an update that is skipped leaves the copy in 8 bits": (
+            "(factors || is_fp8(t.copy.dtype()))",
+            "factors.has_value()"),
+        "an update that is skipped writes every copy": (
+            "(factors || is_fp8(t.copy.dtype()))",
+            "(factors || !is_fp8(DType::f32))"),
     },
     ("kernels/adamw/cuda.cu", "kernels_adamw"): {
         "adamw: a GPU rounds a finite value to infinity": (
@@ -1198,6 +1210,21 @@ FAULTS = {
         "the copy's address is not looked at": (
             "gpu::are_quads(p, m, v, gradient) && copy.has_quads()",
             "gpu::are_quads(p, m, v, gradient)"),
+        "on a GPU a copy in 8 bits is not rounded to bf16 first": (
+            "gpu::rounded<bfloat16>(given)",
+            "given"),
+        "on a GPU a copy in 8 bits records no magnitude": (
+            "  if (t.copy.rounds()) gpu::raise(t.copy.largest, rounding.most);\n",
+            ""),
+        "on a GPU an update that is skipped leaves the copy in 8 bits": (
+            "if (!updates && !t.copy.rounds()) return;",
+            "if (!updates) return;"),
+        "four numbers of 8 bits are written to any address": (
+            "rounds() ? 4 :",
+            "rounds() ? 1 :"),
+        "a neighbour of the four in 8 bits takes its place": (
+            "<< (8 * j);",
+            "<< (8 * (j ^ 1));"),
         "the copy is f16 in every case": (
             "if (dtype == DType::bf16) return write_as<bfloat16>(p, i);",
             "if (dtype == DType::bf16) return write_as<float16>(p, i);"),

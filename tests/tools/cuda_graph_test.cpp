@@ -112,6 +112,14 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("graph: weights that the update writes in 8 bits have the scales of the launch's step") {
+  check_same_bits([](Config& config) {
+    config.model = test::tiny_model("llama3-mini", 8);
+    config.runtime.compute_dtype = ComputeDtype::eight_bits();
+    config.data.accumulation_steps = 1;
+  });
+}
+
 TEST_CASE("graph: a mixture of experts moves its biases between the launches") {
   check_same_bits([](Config& config) {
     config.model = test::tiny_model("qwen3-moe-mini", 8);

@@ -207,7 +207,7 @@ TEST_CASE(
       const auto [wide, count] = planned(DType::bf16);
       const auto [narrow, same_count] = planned(ComputeDtype::eight_bits());
       const bool gathers = config.sharding.strategy == StrategyKind::fsdp;
-      // Whole weights whose masters are bf16 are the masters.
+      // Whole weights in bf16 are the masters, if these are bf16.
       const std::int64_t saved = gathers || masters == DType::f32 ? count : 0;
       CHECK(wide.parameters - narrow.parameters == (gathers ? 0 : saved));
       CHECK(wide.communication - narrow.communication == (gathers ? saved : 0));

@@ -138,9 +138,11 @@ FAULTS = {
         "QK-clip scales GPT-2's queries only": (
             "return 2 * cut.pieces;",
             "return cut.pieces;"),
+    },
+    ("tools/train/session.cpp", "qk_clip"): {
         "QK-clip leaves the copies": (
-            "if (shard.copy.defined()) cast(",
-            "if (false) cast("),
+            "qk_clip_ ? Writes::masters : Writes::masters_and_copies",
+            "Writes::masters_and_copies"),
     },
     ("autograd/activation_watch.cpp", "qk_clip"): {
         "all tensor ranks have the first heads": (
@@ -159,7 +161,7 @@ FAULTS = {
     },
     ("optim/sgd.cpp", "optimizer_dtypes"): {
         "SGD writes no copies": (
-            "  cast_all(copies, masters);\n",
+            "  write_copies(copies);\n",
             ""),
     },
     ("sharding/plan/plan.cpp", "optimizer_dtypes"): {
@@ -338,6 +340,19 @@ FAULTS = {
         "weights are gathered with the scales of the step before": (
             "  end_fp8_step();\n  update_parameters(sharded, numbers, sums.norm, sums.loss);\n",
             "  update_parameters(sharded, numbers, sums.norm, sums.loss);\n  end_fp8_step();\n"),
+        "a scale follows weights from before they were clipped": (
+            "      if (fp8_) fp8_->forget_largest();\n",
+            ""),
+    },
+    ("optim/optimizer.cpp", "fp8"): {
+        "SGD and Muon leave copies in 8 bits": (
+            "    if (is_fp8(copy.dtype())) {\n",
+            "    if (is_fp8(copy.dtype())) continue;\n    if (is_fp8(copy.dtype())) {\n"),
+    },
+    ("kernels/adamw/cpu.cpp", "fp8"): {
+        "after an update that is skipped weights have the scale of the step before": (
+            "(factors || is_fp8(t.copy.dtype()))",
+            "factors.has_value()"),
     },
     ("tools/train/resolve_ranks.cpp", "fp8"): {
         "the scales of experts are not planned": (
@@ -353,6 +368,15 @@ FAULTS = {
         "weights are gathered in bf16": (
             "    placement.window_dtype = DType::e4m3;\n",
             ""),
+        "frozen weights that are held whole are in 8 bits": (
+            "(kind.form == Form::rounded && placement.master_dtype",
+            "(placement.master_dtype"),
+        "whole masters are in 8 bits": (
+            " && placement.master_dtype != placement.compute_dtype)",
+            ")"),
+        "whole weights stay in bf16": (
+            "(kind.form == Form::rounded && placement.master_dtype",
+            "(kind.form == Form::packed && placement.master_dtype"),
     },
     ("sharding/strategy/strategy.cpp", "overlap"): {
         "parts of an update do not wait for the passes before": (

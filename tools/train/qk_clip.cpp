@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 
-#include "kernels/cast/op.h"
 #include "kernels/scale/op.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
@@ -79,7 +78,6 @@ void QkClip::scale_part(const Part& part, std::span<const float> largest_logits)
     if (!(logit > threshold_)) return;
     const Tensor master = flat(shard.data, offset, count);
     scale(master, master, std::pow(threshold_ / logit, exponent_));
-    if (shard.copy.defined()) cast(flat(shard.copy, offset, count), master);
   };
   shard.elements().for_each_run(
       shard.count(), [&](std::int64_t element, std::int64_t offset, std::int64_t count) {

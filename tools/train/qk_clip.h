@@ -24,7 +24,7 @@ class QkClip {
   /// `shards` must outlive it.
   QkClip(const LanguageModel& model, const std::vector<Shard>& shards, double threshold);
 
-  /// Scales masters and copies. `largest`: that of ActivationWatch, of all ranks. `gradient_scale` [1] f32: if it
+  /// Scales masters. `largest`: that of ActivationWatch, of all ranks. `gradient_scale` [1] f32: if it
   /// is not finite, the update was skipped, and nothing changes.
   void apply(const Tensor& largest, const Tensor& gradient_scale) const;
 

@@ -310,11 +310,14 @@ void TrainingSession::update_parameters(Step& sharded, const StepNumbers& number
   const auto write = [&] {
     if (watch_) watch_->before_update();
     optimizer_->step(numbers.learning_rates, factor, [&] {
-      if (qk_clip_) qk_clip_->apply(activations_->largest(), factor);
+      if (!qk_clip_) return;
+      qk_clip_->apply(activations_->largest(), factor);
+      if (fp8_) fp8_->forget_largest();
     });
     if (watch_) watch_->after_update();
   };
-  sharded.update(write, Writes::masters_and_copies);
+  // The copies of clipped weights are written again.
+  sharded.update(write, qk_clip_ ? Writes::masters : Writes::masters_and_copies);
 }
 
 void TrainingSession::reduce_activations() const {
