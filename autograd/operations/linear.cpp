@@ -49,10 +49,9 @@ struct MlpLayers {
   void hidden_forward(Out hidden, Out pre, GatheredRows& rows) const {
     const Factor weight = weight_factor(fc_weight, pre.dtype(), transpose);
     const Tensor bias = data_of(fc_bias);
-    rows.for_each_range([&](const RowRange& range) {
+    rows.for_each_range([&](const RowRange& range, const Factor& x) {
       log_product(axis_of(fc_weight), Work::Kind::forward, range.count, weight.numel(),
                   weight.is_fp8());
-      const Factor x = range.of(rows.rows());
       const Tensor y = range.of(hidden), pre_of = range.of(pre);
       if (gated) {
         linear_swiglu_forward(y, pre_of, x, weight, transpose, bias, gate);
@@ -71,10 +70,9 @@ struct MlpLayers {
     const bool overwrites =
         gated && hidden.defined() && !hidden.is_fp8() && !travel_by_rank(axis_of(proj_weight));
     const Tensor dhidden = overwrites ? reuse(hidden.values) : Tensor();
-    dy.for_each_range([&](const RowRange& range) {
+    dy.for_each_range([&](const RowRange& range, const Factor& dy_of) {
       log_product(axis_of(proj_weight), Work::Kind::backward, range.count, weight.numel(),
                   weight.is_fp8());
-      const Factor dy_of = range.of(dy.rows());
       const Tensor dpre_of = range.of(dpre), pre_of = range.of(pre);
       if (!gated) {
         linear_backward_input(dpre_of, dy_of, weight, transpose, pre_of, gelu, sums);
@@ -102,9 +100,9 @@ Tensor product_of_inputs(const SharedAxis& sums, GatheredRows x, const JoinedPar
   const Factor data = weight_factor(weight, dtype, transpose);
   const std::int64_t outputs = data.size(transpose == Transpose::yes ? 0 : 1);
   const Tensor y = activation({x.rows().size(0), outputs}, dtype);
-  x.for_each_range([&](const RowRange& range) {
+  x.for_each_range([&](const RowRange& range, const Factor& x_of) {
     log_product(axis_of(weight), Work::Kind::forward, range.count, data.numel(), data.is_fp8());
-    linear_forward(range.of(y), range.of(x.rows()), data, transpose, bias_data, range.of(residual));
+    linear_forward(range.of(y), x_of, data, transpose, bias_data, range.of(residual));
   });
   return y;
 }
@@ -116,10 +114,9 @@ Tensor gradients_of_rows(GatheredRows& dy, const JoinedParameters& weight, Trans
   const Factor data = weight_factor(weight, dtype, opposite(transpose));
   const std::int64_t inputs = data.size(transpose == Transpose::yes ? 1 : 0);
   const Tensor dx = activation({dy.rows().size(0), inputs}, dtype);
-  dy.for_each_range([&](const RowRange& range) {
+  dy.for_each_range([&](const RowRange& range, const Factor& dy_of) {
     log_product(axis_of(weight), Work::Kind::backward, range.count, data.numel(), data.is_fp8());
     const Tensor dx_of = range.of(dx);
-    const Factor dy_of = range.of(dy.rows());
     if (received.defined()) {  // it is added as a residual is, in the product's pass
       linear_forward(dx_of, dy_of, data, opposite(transpose), {}, range.of(received));
     } else {
@@ -163,7 +160,7 @@ Tensor product_of_outputs(const SharedAxis& sums, GatheredRows& dy, const Joined
 Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residual) {
   const SharedAxis axis = axis_of(layers.fc_weight);
   const Factor own = fp8_factor(layers.fc_weight, Fp8Role::input, as_rows(x.data()));
-  GatheredRows rows(axis, own);
+  GatheredRows rows(axis, own, layers.fc_weight, Fp8Role::input);
   const std::int64_t N = rows.rows().size(0), outputs = layers.outputs_of(layers.proj_weight);
   const Shape shape = x.shape().with(-1, outputs);
   // `pre` is made even if backward does not need it, so that forward has the same bits.
@@ -190,8 +187,13 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
         const auto own_dy = [&] {
           return fp8_factor(layers.proj_weight, Fp8Role::gradient, as_rows(dy));
         };
-        std::optional<GatheredRows> dy_rows(std::in_place, axis, own_dy()), early;
-        if (travel_by_rank(axis)) early.emplace(axis, std::exchange(saved_rows, {}));
+        std::optional<GatheredRows> dy_rows(std::in_place, axis, own_dy(), layers.proj_weight,
+                                            Fp8Role::gradient),
+            early;
+        const auto gather_rows = [&] {
+          early.emplace(axis, std::exchange(saved_rows, {}), layers.fc_weight, Fp8Role::input);
+        };
+        if (travel_by_rank(axis)) gather_rows();
         const Tensor dy_total = take_total(total, dy, dy_rows->rows());
         const auto of_proj = [&] {
           accumulate_gradients(layers.proj_weight, layers.proj_bias, saved_hidden,
@@ -210,7 +212,7 @@ Variable mlp(const MlpLayers& layers, const Variable& x, const Variable& residua
         dy_rows.reset();
         if (!adds_residual) dy = {};
         const auto of_fc = [&] {
-          if (!early) early.emplace(axis, std::exchange(saved_rows, {}));
+          if (!early) gather_rows();
           accumulate_gradients(layers.fc_weight, layers.fc_bias, early->take(),
                                dpre_rows.take_columns(), transpose,
                                fc_total == nullptr ? Tensor() : *fc_total);
@@ -251,16 +253,18 @@ Variable plain_linear(const Variable& x, const JoinedParameters& weight,
   const Factor own = fp8_factor(weight, Fp8Role::input, as_rows(x.data()));
   const Shape shape = shape_of_result(x, axis, divided, outputs_of(weight, layout));
   const Tensor residuals = residual_rows(residual, shape, "linear");
-  const Tensor y = product_of_inputs(sums_inputs, GatheredRows(gathers, own), weight, transpose,
-                                     bias, residuals);
+  const Tensor y =
+      product_of_inputs(sums_inputs, GatheredRows(gathers, own, weight, Fp8Role::input), weight,
+                        transpose, bias, residuals);
 
   // Only the weight's gradient needs the input: with a frozen weight it is not kept.
   const Factor saved = weight.trainable() ? own.by_columns() : Factor();
   const GradientTotal total = total_for_bias(bias, y);
   const auto input_gradient = [=, needs_dx = x.requires_gradient(), x_shape = x.shape()](
                                   const Tensor& dy, const Tensor& received) {
-    GatheredRows dy_rows(sums_inputs, fp8_factor(weight, Fp8Role::gradient, as_rows(dy)));
-    GatheredRows x_rows(gathers, saved);
+    GatheredRows dy_rows(sums_inputs, fp8_factor(weight, Fp8Role::gradient, as_rows(dy)), weight,
+                         Fp8Role::gradient);
+    GatheredRows x_rows(gathers, saved, weight, Fp8Role::input);
     const Tensor dy_total = take_total(total, dy, dy_rows.rows());
     const auto weights = [&] {
       accumulate_gradients(weight, bias, x_rows.take(), dy_rows.take_columns(), transpose,

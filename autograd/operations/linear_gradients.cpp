@@ -40,7 +40,18 @@ void add_total(const JoinedGradient& dbias, const Tensor& total) {
 
 /// The only leaf has all rows, and their columns if they are there.
 Factor leaf_of(const Factor& rows, std::int64_t leaf, std::int64_t leaves) {
-  return leaves == 1 ? rows : Factor(rows_of_leaf(rows.values, leaf, leaves), rows.inverse_scale);
+  if (leaves == 1) return rows;
+  if (!rows.columns.defined()) {
+    if (rows.blocks != Fp8Blocks::tensor) return rows_of_leaf(expanded(rows), leaf, leaves);
+    return {rows_of_leaf(rows.values, leaf, leaves), rows.inverse_scale};
+  }
+  const auto of_leaf = [&](const Tensor& all) {
+    return all.slice(leaf, leaf + 1).reshape({all.size(1), all.size(2)});
+  };
+  Factor columns = rows.by_columns();
+  columns.columns = of_leaf(rows.columns);
+  columns.inverse_of_columns = of_leaf(rows.inverse_of_columns);
+  return columns;
 }
 
 }  // namespace

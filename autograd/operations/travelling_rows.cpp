@@ -32,8 +32,9 @@ void log_product(const SharedAxis& axis, Work::Kind kind, std::int64_t rows, std
   log_work({.kind = kind, .amount = amount, .in_8_bits = in_8_bits ? amount : 0.0});
 }
 
-GatheredRows::GatheredRows(SharedAxis axis, const Factor& own)
-    : axis_(std::move(axis)), rows_(own) {
+GatheredRows::GatheredRows(SharedAxis axis, const Factor& own, Rounding rounding)
+    : axis_(std::move(axis)), rows_(own), rounding_(std::move(rounding)) {
+  if (own.is_fp8()) rounding_.reset();
   if (!own.defined()) return;
   if (!travels(axis_)) {
     rows_.values = whole_rows(axis_, own.values);
@@ -49,12 +50,21 @@ GatheredRows::GatheredRows(SharedAxis axis, const Factor& own)
   }
 }
 
-void GatheredRows::for_each_range(const std::function<void(const RowRange&)>& f) {
-  if (under_way_.empty()) return f({0, rows_.size(0)});
-  f(rows_of_rank(*axis_, axis_->rank()));
+Factor GatheredRows::rounded(const Factor& rows, Transpose columns) const {
+  if (!rounding_ || !rows.defined()) return rows;
+  const auto& [weight, role] = *rounding_;
+  return gathered_fp8_factor(weight, role, rows.values, columns);
+}
+
+void GatheredRows::for_each_range(const std::function<void(const RowRange&, const Factor&)>& f) {
+  const auto call = [&](const RowRange& range) {
+    f(range, rounded(range.of(rows_), Transpose::no));
+  };
+  if (under_way_.empty()) return call({0, rows_.size(0)});
+  call(rows_of_rank(*axis_, axis_->rank()));
   for (const Arrival& arrival : std::exchange(under_way_, {})) {
     axis_->wait(arrival.event);
-    f(arrival.range);
+    call(arrival.range);
   }
 }
 
@@ -65,14 +75,14 @@ const Factor& GatheredRows::whole() {
 }
 
 Factor GatheredRows::take_columns() {
-  Factor rows = whole();
+  Factor rows = rounded(whole(), Transpose::yes);
   rows_.columns = {};
   return rows;
 }
 
 Factor GatheredRows::take() {
   whole();
-  return std::exchange(rows_, {});
+  return rounded(std::exchange(rows_, {}), Transpose::yes);
 }
 
 ScatteredSums::ScatteredSums(SharedAxis axis, std::int64_t rows, std::int64_t columns, DType dtype,

@@ -13,8 +13,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "autograd/fp8.h"
 #include "autograd/tensor_axis.h"
 #include "kernels/linear/factor.h"
 #include "runtime/stream_log.h"
@@ -46,18 +49,21 @@ void log_product(const SharedAxis& axis, Work::Kind kind, std::int64_t rows, std
 class GatheredRows {
  public:
   /// `own` itself are the rows if it has all. Else it has no columns. It may be undefined: then there are none.
-  GatheredRows(SharedAxis axis, const Factor& own);
+  GatheredRows(SharedAxis axis, const Factor& own) : GatheredRows(std::move(axis), own, {}) {}
+  /// The same of fp8_factor(weight, role, ...). Rows of bf16 are rounded behind the gather, where the scope asks for it.
+  GatheredRows(SharedAxis axis, const Factor& own, const JoinedParameters& weight, Fp8Role role)
+      : GatheredRows(std::move(axis), own, Rounding{{weight, role}}) {}
 
-  /// f(range) for ranges of the rows in the order of their arrival, each when it has arrived. This rank's come
+  /// f(range, its rows) for ranges of the rows in the order of their arrival, each when it has arrived. This rank's come
   /// first. Called once.
-  void for_each_range(const std::function<void(const RowRange&)>& f);
-  /// [N, C], of which some rows may be under way.
+  void for_each_range(const std::function<void(const RowRange&, const Factor&)>& f);
+  /// [N, C], of which some rows may be under way, or are not rounded yet.
   const Factor& rows() const { return rows_; }
   /// The same when all have arrived.
   const Factor& whole();
   /// The same for the only product that reads columns: they are gone after it.
   Factor take_columns();
-  /// The same, for the last use.
+  /// The same, for the last use: the weight's gradient.
   Factor take();
 
  private:
@@ -65,8 +71,14 @@ class GatheredRows {
     RowRange range;
     Event event;
   };
+  using Rounding = std::optional<std::pair<JoinedParameters, Fp8Role>>;
+  GatheredRows(SharedAxis axis, const Factor& own, Rounding rounding);
+  /// Rows, or columns, of gathered rows: rounded, or as they are.
+  Factor rounded(const Factor& rows, Transpose columns) const;
+
   SharedAxis axis_;
   Factor rows_;
+  Rounding rounding_;
   std::vector<Arrival> under_way_;
 };
 

@@ -10,6 +10,8 @@ namespace tessera::gpu {
 bool has_hopper();
 /// Does the device have tensor cores for 8-bit floating-point numbers? They came with architecture 8.9.
 bool has_fp8();
+/// Does cuBLASLt take scales of blocks of them? It is for architecture 9.0.
+bool has_fp8_blocks();
 /// Does the device compute in f64 at half the rate of f32, as sm_80, sm_90 and sm_100 do? The others have
 /// 1/64 of it ("CUDA C++ Programming Guide", "Arithmetic Instructions").
 bool has_fast_f64();

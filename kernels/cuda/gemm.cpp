@@ -67,6 +67,11 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
+std::int32_t scale_mode(Fp8Blocks blocks) {
+  return blocks == Fp8Blocks::vectors ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                                      : CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+}
+
 /// The library's A is our b and its rows are our columns.
 cublasLtEpilogue_t epilogue_of(const Gemm& gemm) {
   switch (gemm.epilogue) {
@@ -153,8 +158,8 @@ struct HeldMultiprocessors {
 
 auto key_of(const Gemm& g, const Alignments& alignments) {
   return std::tuple(g.M, g.N, g.K, g.transpose_a, g.transpose_b, g.accumulate, g.in, g.in_b, g.out,
-                    g.a_stride, g.b_stride, g.c_stride, g.batch, g.epilogue, alignments,
-                    held_multiprocessors());
+                    g.a_blocks, g.b_blocks, g.a_stride, g.b_stride, g.c_stride, g.batch, g.epilogue,
+                    alignments, held_multiprocessors());
 }
 
 bool rounds_to_tf32(const Gemm& g) {
@@ -164,13 +169,17 @@ bool rounds_to_tf32(const Gemm& g) {
 /// The kind of product as text: "bf16 [1024, 3072] = bf16 [1024, 768] [768, 3072]^T, bias_gelu, ...".
 std::string text_of(const Gemm& g, const Alignments& alignments) {
   return fmt::format(
-      "{} [{}, {}] {} {}{} [{}, {}]{} {}[{}, {}]{}, strides {} {} {}, batch {}, {}, aligned {} {} "
-      "{}{}",
+      "{} [{}, {}] {} {}{} [{}, {}]{} {}[{}, {}]{}{}, strides {} {} {}, batch {}, {}, aligned {} "
+      "{} {}{}",
       name_of(g.out), g.M, g.N, g.accumulate ? "+=" : "=", name_of(g.in),
       rounds_to_tf32(g) ? " (tf32)" : "", g.M, g.K, g.transpose_a ? "^T" : "",
       g.in_b == g.in ? "" : fmt::format("{} ", name_of(g.in_b)), g.K, g.N,
-      g.transpose_b ? "^T" : "", g.a_stride, g.b_stride, g.c_stride, g.batch, enum_name(g.epilogue),
-      alignments.a, alignments.b, alignments.c,
+      g.transpose_b ? "^T" : "",
+      g.a_blocks == Fp8Blocks::tensor
+          ? ""
+          : fmt::format(", scales of {} and {}", enum_name(g.a_blocks), enum_name(g.b_blocks)),
+      g.a_stride, g.b_stride, g.c_stride, g.batch, enum_name(g.epilogue), alignments.a,
+      alignments.b, alignments.c,
       held_multiprocessors() == 0
           ? ""
           : fmt::format(", {} multiprocessors held", held_multiprocessors()));
@@ -201,6 +210,11 @@ struct Problem {
     set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(epilogue_of(g)));
     if (g.epilogue == Epilogue::bias_gelu || g.epilogue == Epilogue::gelu_backward) {
       set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.N);
+    }
+    // The library's A is our b.
+    if (g.b_blocks != Fp8Blocks::tensor) {
+      set(description, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(g.b_blocks));
+      set(description, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(g.a_blocks));
     }
     if (held_multiprocessors() == 0) return;
     const int all = device_properties(context().device().index).multiprocessors;

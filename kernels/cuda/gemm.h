@@ -8,11 +8,14 @@
 // are asked for that add the parts in f32 and in a fixed order: equal calls give equal bits.
 //
 // Of 8-bit matrices (e4m3, e5m2) the library multiplies a [M, K] by the transpose of b [N, K] alone, with K and N
-// multiples of 16, all matrices aligned to 16 bytes, and not two of e5m2.
+// multiples of 16, all matrices aligned to 16 bytes, and not two of e5m2. Architecture 9.0 takes scales of blocks, if M is
+// a multiple of 4: of vectors, or of squares for one of the two matrices.
+// Source: "cuBLAS", 3.1.4.5, "128-element 1D and 128x128 2D Block Scaling For FP8 Data Types".
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/fp8/op.h"
 #include "runtime/dtype.h"
 #include "runtime/enum_names.h"
 
@@ -44,8 +47,9 @@ struct Gemm {
   std::int64_t M = 0, N = 0, K = 0;  // at least 1
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;
-  DType in = DType::f32;   // of a and b
-  DType in_b = in;         // of b, where it is another 8-bit format
+  DType in = DType::f32;  // of a and b
+  DType in_b = in;        // of b, where it is another 8-bit format
+  Fp8Blocks a_blocks = Fp8Blocks::tensor, b_blocks = Fp8Blocks::tensor;  // of 8-bit matrices
   DType out = DType::f32;  // of c, bias and aux: that of a and b (bf16 for 8 bits), or f32
   /// Elements from one stored row to the next; 0 where rows follow each other without gaps.
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
@@ -61,7 +65,7 @@ struct GemmMatrices {
   void* aux = nullptr;
   /// Added to the product if it accumulates, stored as c is; null for c itself.
   const void* addend = nullptr;
-  /// Factors of 8-bit matrices, one f32 each, on the device.
+  /// Factors of 8-bit matrices in f32, on the device: as fp8_scales_shape() has those of a [M, K] and b [N, K].
   const float *a_scale = nullptr, *b_scale = nullptr;
 };
 

@@ -1,5 +1,6 @@
 // Traffic: fp8_quantize and fp8_expand move 3 bytes an element (of f32 5), fp8_quantize with both results 4, and
 // fp8_transpose 2. The largest value is an integer maximum, so the order of blocks does not matter.
+// fp8_quantize_blocks reads a tile once to registers, so it moves as many bytes, and 1/32 of a byte of scales.
 #include <type_traits>
 
 #include "kernels/cuda/launch.h"
@@ -115,6 +116,18 @@ struct Matrix {
     }
     return bytes;
   }
+  /// Four numbers of x from (r, c) on. Those outside are 0.
+  __device__ gpu::Four<bfloat16> four(const bfloat16* x, std::int64_t r, std::int64_t c) const {
+    gpu::Four<bfloat16> four = {};
+    if (r >= rows || c >= columns) return four;
+    const bfloat16* const from = x + r * columns + c;
+    if (whole) return gpu::Four<bfloat16>::load(from);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (c + j < columns) four.values[j] = from[j];
+    }
+    return four;
+  }
   __device__ void set_bytes(std::uint8_t* y, std::int64_t r, std::int64_t c, unsigned bytes) const {
     if (r >= rows || c >= columns) return;
     if (whole) {
@@ -181,6 +194,159 @@ __global__ void __launch_bounds__(kThreads)
     return bytes;
   });
   gpu::raise(largest, rounding.most);
+}
+
+/// 8-bit matrices and their inverse scales. Null: not wanted.
+struct Blocks {
+  std::uint8_t* numbers;
+  float* inverses;
+  Fp8ScalePlaces places;
+};
+
+/// The largest of a warp's integers.
+__device__ int warp_most(int value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = max(value, __shfl_xor_sync(gpu::kFullWarp, value, distance));
+  }
+  return value;
+}
+
+constexpr int kTile = kFp8Block, kRowsOfWarp = kTile / (kThreads / 32);
+static_assert(kTile == 4 * 32 && kRowsOfWarp % 4 == 0);
+
+/// The inverse scale of a square, and 1 in the places behind the last square of its row.
+__device__ void set_square(const Blocks& y, std::int64_t row, std::int64_t column,
+                           std::int64_t columns, float inverse) {
+  float* const of_row = y.inverses + y.places.at(row, 0);
+  std::int64_t at = column / kTile;
+  of_row[at] = inverse;
+  if (column + kTile < columns) return;
+  while (++at < y.places.row_stride) of_row[at] = 1.0f;
+}
+
+/// A block of threads rounds tiles of 128 x 128. A warp has 16 rows of a tile, and a thread four neighbours of each.
+/// `part`: one of `parts` parts of x's rows. yt has a matrix for each of them, with so many scales.
+template <bool kSquares>
+__global__ void __launch_bounds__(kThreads)
+    quantize_blocks_kernel(Blocks y, Blocks yt, const bfloat16* x, Matrix part, std::int64_t parts,
+                           std::int64_t scales_of_part, Fp8Grid grid) {
+  TESSERA_SHARED(int, most_of, [kThreads / 32][kTile]);
+  TESSERA_SHARED(unsigned, turned, [kTile][kTile / 4 + 1]);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t across = (part.columns + kTile - 1) / kTile,
+                     down = (part.rows + kTile - 1) / kTile;
+  const Matrix transposed{part.columns, part.rows, part.whole};
+  for (std::int64_t at = blockIdx.x; at < parts * down * across; at += gridDim.x) {
+    const std::int64_t number = at / (down * across), first = number * part.rows;
+    const std::int64_t row = at / across % down * kTile, column = at % across * kTile;
+    const std::int64_t row_of_warp = row + kRowsOfWarp * warp, c = column + 4 * lane;
+    gpu::Four<bfloat16> values[kRowsOfWarp];
+    const auto value = [&](int i, int j) { return gpu::load(values[i].values[j]); };
+    int of_column[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < kRowsOfWarp; ++i) {
+      values[i] = part.four(x + first * part.columns, row_of_warp + i, c);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) of_column[j] = max(of_column[j], bits_for_scale(value(i, j)));
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) most_of[warp][4 * lane + j] = of_column[j];
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < kThreads / 32; ++w) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) of_column[j] = max(of_column[j], most_of[w][4 * lane + j]);
+    }
+    const auto most_of_four = [](const int* bits) {
+      return max(max(bits[0], bits[1]), max(bits[2], bits[3]));
+    };
+    const int of_tile = kSquares ? warp_most(most_of_four(of_column)) : 0;
+    if (y.numbers != nullptr) {
+      float inverse = 1.0f;  // of row `lane` of the warp's
+#pragma unroll
+      for (int i = 0; i < kRowsOfWarp; ++i) {
+        int most = of_tile;
+        if constexpr (!kSquares) {
+          int bits[4];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) bits[j] = bits_for_scale(value(i, j));
+          most = warp_most(most_of_four(bits));
+        }
+        const float scale = scale_of_block(most, grid.largest);
+        inverse = lane == i ? 1.0f / scale : inverse;
+        unsigned word = 0;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          word |= static_cast<unsigned>(grid.nearest(scale * value(i, j))) << (8 * j);
+        }
+        part.set_bytes(y.numbers + first * part.columns, row_of_warp + i, c, word);
+      }
+      if (!kSquares && lane < kRowsOfWarp && row_of_warp + lane < part.rows) {
+        y.inverses[y.places.at(first + row_of_warp + lane, column)] = inverse;
+      }
+    }
+    if (yt.numbers != nullptr) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float scale = scale_of_block(kSquares ? of_tile : of_column[j], grid.largest);
+#pragma unroll
+        for (int i = 0; i < kRowsOfWarp; i += 4) {
+          unsigned word = 0;
+#pragma unroll
+          for (int k = 0; k < 4; ++k) {
+            word |= static_cast<unsigned>(grid.nearest(scale * value(i + k, j))) << (8 * k);
+          }
+          turned[4 * lane + j][(kRowsOfWarp * warp + i) / 4] = word;
+        }
+        if (!kSquares && warp == 0 && c + j < part.columns) {
+          yt.inverses[number * scales_of_part + yt.places.at(c + j, row)] = 1.0f / scale;
+        }
+      }
+    }
+    __syncthreads();  // before `turned` is read, and the next tile writes `most_of`
+    if (yt.numbers != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kRowsOfWarp; ++i) {
+        const int turned_row = kRowsOfWarp * warp + i;
+        transposed.set_bytes(yt.numbers + first * part.columns, column + turned_row, row + 4 * lane,
+                             turned[turned_row][lane]);
+      }
+    }
+    if (kSquares && threadIdx.x == 0) {
+      const float inverse = 1.0f / scale_of_block(of_tile, grid.largest);
+      if (y.numbers != nullptr) set_square(y, row, column, part.columns, inverse);
+      if (yt.numbers != nullptr) set_square(yt, column, row, part.rows, inverse);
+    }
+  }
+}
+
+/// A thread expands four neighbours of a row.
+__global__ void __launch_bounds__(kThreads)
+    expand_blocks_kernel(bfloat16* x, const std::uint8_t* y, Matrix matrix, Fp8Grid grid,
+                         const float* inverses, Fp8ScalePlaces places) {
+  const std::int64_t quads = (matrix.columns + 3) / 4;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t at = thread_of_grid(); at < matrix.rows * quads; at += threads) {
+    const std::int64_t r = at / quads, c = at % quads * 4;
+    const std::uint8_t* const from = y + r * matrix.columns;
+    const unsigned bytes = matrix.bytes(
+        r, c, [&] { return *reinterpret_cast<const unsigned*>(from + c); },
+        [&](std::int64_t i) { return from[i]; });
+    gpu::Quad<bfloat16> four;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const std::int64_t column = c + j < matrix.columns ? c + j : c;
+      four.values[j] = inverses[places.at(r, column)] *
+                       grid.value_of(static_cast<std::uint8_t>(bytes >> (8 * j)));
+    }
+    bfloat16* const to = x + r * matrix.columns + c;
+    if (matrix.whole) {
+      four.store(to);
+    } else {
+      for (int j = 0; j < 4 && c + j < matrix.columns; ++j) gpu::store(to[j], four.values[j]);
+    }
+  }
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -274,6 +440,39 @@ void fp8_quantize(Out y, Out yt, const Tensor& x, const Tensor& scale, Out large
 void fp8_expand(Out x, const Tensor& y, const Tensor& inverse) {
   launch_elements(x, expand_kernel, x.data<bfloat16>(), codes_of(y), vectors_of(x, y), x.numel(),
                   Fp8Grid::of(y.dtype()), inverse.data<float>());
+}
+
+void fp8_quantize_blocks(Out y, Out inverse, Out yt, Out inverse_t, const Tensor& x,
+                         Fp8Blocks blocks) {
+  if (x.numel() == 0) return;
+  const std::int64_t rows = x.size(0), columns = x.size(1);
+  const std::int64_t parts = yt.defined() && yt.rank() == 3 ? yt.size(0) : 1;
+  const Fp8Grid grid = Fp8Grid::of((y.defined() ? y : yt).dtype());
+  const auto blocks_of = [&](Out numbers, Out inverses, std::int64_t own_rows, std::int64_t depth) {
+    return numbers.defined() ? Blocks{codes_of(numbers), inverses.data<float>(),
+                                      Fp8ScalePlaces::of(blocks, own_rows, depth)}
+                             : Blocks{};
+  };
+  Matrix part = matrix_of(x, {y, yt});
+  part.rows = rows / parts;
+  part.whole = part.whole && part.rows % 4 == 0;
+  const std::int64_t tiles = parts * ceil_div(part.rows, kTile) * ceil_div(columns, kTile);
+  gpu::launch(
+      blocks == Fp8Blocks::squares ? quantize_blocks_kernel<true> : quantize_blocks_kernel<false>,
+      dim3(gpu::blocks_for(tiles, 1, 4096)), dim3(kThreads), 0, gpu::stream(),
+      blocks_of(y, inverse, rows, columns), blocks_of(yt, inverse_t, columns, part.rows),
+      x.data<bfloat16>(), part, parts, yt.defined() ? inverse_t.numel() / parts : std::int64_t{0},
+      grid);
+}
+
+void fp8_expand_blocks(Out x, const Tensor& y, const Tensor& inverse, Fp8Blocks blocks,
+                       Transpose transposed) {
+  const std::int64_t rows = y.size(0), columns = y.size(1);
+  const auto places = transposed == Transpose::yes
+                          ? Fp8ScalePlaces::of(blocks, columns, rows).transposed()
+                          : Fp8ScalePlaces::of(blocks, rows, columns);
+  launch_elements(x, expand_blocks_kernel, x.data<bfloat16>(), codes_of(y), matrix_of(x, {y}),
+                  Fp8Grid::of(y.dtype()), inverse.data<float>(), places);
 }
 
 void fp8_transpose(Out yt, const Tensor& y) {

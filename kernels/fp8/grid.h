@@ -103,6 +103,37 @@ TESSERA_FP8_FUNCTION float scale_for(float largest, float limit) {
   return largest * scale > limit ? 0.5f * scale : scale;
 }
 
+/// The bits of |x|, and 0 for infinity and NaN: they set no scale. The bits are ordered as magnitudes are.
+TESSERA_FP8_FUNCTION std::int32_t bits_for_scale(float x) {
+  const std::uint32_t magnitude = bits_of(x) & 0x7fffffffu;
+  return magnitude < 0x7f800000u ? static_cast<std::int32_t>(magnitude) : 0;
+}
+/// The scale of a block. `most`: its largest bits_for_scale().
+TESSERA_FP8_FUNCTION float scale_of_block(std::int32_t most, float limit) {
+  return most == 0 ? 1.0f : scale_for(float_of(static_cast<std::uint32_t>(most)), limit);
+}
+
+/// Where the inverse scales of a matrix are (fp8_scales_shape()).
+struct Fp8ScalePlaces {
+  int row_shift, column_shift;
+  std::int64_t row_stride, column_stride;
+
+  TESSERA_FP8_FUNCTION static Fp8ScalePlaces of(Fp8Blocks blocks, std::int64_t rows,
+                                                std::int64_t depth) {
+    const std::int64_t across = (depth + kFp8Block - 1) / kFp8Block;
+    if (blocks == Fp8Blocks::vectors) return {0, 7, 1, rows};
+    return {7, 7, (across + 3) / 4 * 4, 1};
+  }
+  /// Those of the transposed matrix.
+  TESSERA_FP8_FUNCTION Fp8ScalePlaces transposed() const {
+    return {column_shift, row_shift, column_stride, row_stride};
+  }
+  TESSERA_FP8_FUNCTION std::int64_t at(std::int64_t row, std::int64_t column) const {
+    return (row >> row_shift) * row_stride + (column >> column_shift) * column_stride;
+  }
+};
+static_assert(kFp8Block == 1 << 7);
+
 /// The history of tensors: [steps, count], the latest step first.
 struct Fp8History {
   float* largest;

@@ -3,6 +3,7 @@
 #include "kernels/checks.h"
 #include "kernels/fp8/grid.h"
 #include "runtime/check.h"
+#include "runtime/integer.h"
 
 namespace tessera {
 namespace {
@@ -47,7 +48,25 @@ void check_history(std::string_view op, const Tensor& history,
   }
 }
 
+/// A matrix of 8-bit numbers, or equal matrices one after another, and their inverse scales.
+void check_blocks(std::string_view op, const Argument& y, const Argument& inverse,
+                  Fp8Blocks blocks) {
+  check_fp8(op, y);
+  check_on_one_device(op, {y, inverse});
+  check_dtype(op, inverse, DType::f32);
+  const Tensor& t = y.tensor;
+  Shape scales = fp8_scales_shape(blocks, t.size(-2), t.size(-1));
+  if (t.rank() == 3) scales = {t.size(0), scales[0], scales[1]};
+  check_shape(op, inverse, scales);
+}
+
 }  // namespace
+
+Shape fp8_scales_shape(Fp8Blocks blocks, std::int64_t rows, std::int64_t depth) {
+  const std::int64_t across = ceil_div(depth, kFp8Block);
+  if (blocks == Fp8Blocks::vectors) return {across, rows};
+  return {ceil_div(rows, kFp8Block), ceil_div(across, 4) * 4};
+}
 
 float largest_of(DType format) {
   return Fp8Grid::of(format).largest;
@@ -75,6 +94,49 @@ void fp8_expand(Out x, const Tensor& y, const Tensor& inverse) {
   check_number(op, {"x", x}, {"inverse", inverse});
   check_dtype(op, {"x", x}, DType::bf16);
   run_on<cpu::fp8_expand, cuda::fp8_expand>(x.device(), op, x, y, inverse);
+}
+
+void fp8_quantize_blocks(Out y, Out inverse, Out yt, Out inverse_t, const Tensor& x,
+                         Fp8Blocks blocks) {
+  constexpr std::string_view op = "fp8_quantize_blocks";
+  check(y.defined() || yt.defined(), "{}: y and yt are undefined; one of them is written", op);
+  check_dtype(op, {"x", x}, DType::bf16);
+  check_rank(op, {"x", x}, 2);
+  const std::int64_t N = x.size(0), C = x.size(1);
+  if (y.defined()) {
+    check_pair(op, {"y", y}, {"x", x});
+    check_blocks(op, {"y", y}, {"inverse", inverse}, blocks);
+  }
+  if (yt.defined()) {
+    const std::int64_t parts = yt.rank() == 3 && blocks == Fp8Blocks::vectors ? yt.size(0) : 1;
+    check(parts > 0 && N % parts == 0, "{}: yt has {} parts, and x has {} rows", op, parts, N);
+    check_shape(op, {"yt", yt}, yt.rank() == 3 ? Shape{parts, C, N / parts} : Shape{C, N});
+    check_on_one_device(op, {{"yt", yt}, {"x", x}});
+    check_apart(op, {"yt", yt}, {"x", x});
+    check_blocks(op, {"yt", yt}, {"inverse_t", inverse_t}, blocks);
+  }
+  if (y.defined() && yt.defined()) {
+    check_same_dtype(op, {"yt", yt}, {"y", y});
+    check_apart(op, {"yt", yt}, {"y", y});
+  }
+  run_on<cpu::fp8_quantize_blocks, cuda::fp8_quantize_blocks>(x.device(), op, y, inverse, yt,
+                                                              inverse_t, x, blocks);
+}
+
+void fp8_expand_blocks(Out x, const Tensor& y, const Tensor& inverse, Fp8Blocks blocks,
+                       Transpose transposed) {
+  constexpr std::string_view op = "fp8_expand_blocks";
+  check_pair(op, {"y", y}, {"x", x});
+  check_dtype(op, {"x", x}, DType::bf16);
+  check_rank(op, {"y", y}, 2);
+  check_on_one_device(op, {{"y", y}, {"inverse", inverse}});
+  check_dtype(op, {"inverse", inverse}, DType::f32);
+  const bool is_transposed = transposed == Transpose::yes;
+  check_shape(
+      op, {"inverse", inverse},
+      fp8_scales_shape(blocks, y.size(is_transposed ? 1 : 0), y.size(is_transposed ? 0 : 1)));
+  run_on<cpu::fp8_expand_blocks, cuda::fp8_expand_blocks>(x.device(), op, x, y, inverse, blocks,
+                                                          transposed);
 }
 
 void fp8_transpose(Out yt, const Tensor& y) {

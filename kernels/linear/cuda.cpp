@@ -32,11 +32,12 @@ Gemm forward(const Tensor& y, const Tensor& x, Transpose transpose_weight, Epilo
           .epilogue = epilogue};
 }
 
-/// The factor's rows or columns, in workspace memory if they are not there.
+/// The factor's rows or columns, in workspace memory if they are not there. Undefined if they have scales of blocks,
+/// which are those of the other copy.
 Tensor along_depth(const Factor& factor, bool columns) {
   const Tensor &there = columns ? factor.columns : factor.values,
                &other = columns ? factor.values : factor.columns;
-  if (there.defined()) return there;
+  if (there.defined() || factor.blocks != Fp8Blocks::tensor) return there;
   const CategoryScope scope(Category::workspace);
   const Tensor transposed = Tensor::empty({other.size(1), other.size(0)}, other.dtype());
   tessera::fp8_transpose(transposed, other);
@@ -106,9 +107,9 @@ bool swiglu_linear_backward_input(Out dgate_up, const Tensor& dy, const Tensor& 
                                               {}, {}, opposite(transpose_weight));
 }
 
-bool multiplies_fp8(const Device&, std::initializer_list<std::int64_t> extents) {
+bool multiplies_fp8(const Device&, std::initializer_list<std::int64_t> extents, Fp8Blocks blocks) {
   constexpr std::int64_t kMultiple = 16;
-  return gpu::has_fp8() &&
+  return (blocks == Fp8Blocks::tensor ? gpu::has_fp8() : gpu::has_fp8_blocks()) &&
          std::ranges::all_of(extents, [](std::int64_t extent) { return extent % kMultiple == 0; });
 }
 
@@ -118,9 +119,13 @@ bool fp8_product(Out c, const Factor& a, Transpose transpose_a, const Factor& b,
   const bool transposes_a = transpose_a == Transpose::yes,
              transposes_b = transpose_b == Transpose::no;
   const std::int64_t M = c.size(0), N = c.size(1), K = a.size(transposes_a ? 0 : 1);
-  const bool suits = cuda::multiplies_fp8(c.device(), {K, N, transposes_a ? M : K});
+  const bool suits = cuda::multiplies_fp8(c.device(), {K, N, transposes_a ? M : K}, a.blocks);
   if (c.numel() == 0 || K == 0 || !suits) return false;
   const Tensor a_rows = along_depth(a, transposes_a), b_rows = along_depth(b, transposes_b);
+  if (!a_rows.defined() || !b_rows.defined()) return false;
+  const auto scales = [](const Factor& factor, bool columns) {
+    return (columns ? factor.inverse_of_columns : factor.inverse_scale).data<float>();
+  };
   const Gemm product{.M = M,
                      .N = N,
                      .K = K,
@@ -128,6 +133,8 @@ bool fp8_product(Out c, const Factor& a, Transpose transpose_a, const Factor& b,
                      .accumulate = addend.defined(),
                      .in = a_rows.dtype(),
                      .in_b = b_rows.dtype(),
+                     .a_blocks = a.blocks,
+                     .b_blocks = b.blocks,
                      .out = c.dtype(),
                      .epilogue = bias.defined() ? Epilogue::bias : Epilogue::none};
   return try_gemm(product, {.a = a_rows.raw(),
@@ -135,8 +142,8 @@ bool fp8_product(Out c, const Factor& a, Transpose transpose_a, const Factor& b,
                             .c = c.raw(),
                             .bias = address(bias),
                             .addend = address(addend),
-                            .a_scale = a.inverse_scale.data<float>(),
-                            .b_scale = b.inverse_scale.data<float>()});
+                            .a_scale = scales(a, transposes_a),
+                            .b_scale = scales(b, transposes_b)});
 }
 
 }  // namespace tessera::cuda

@@ -41,8 +41,9 @@ bool are_fp8(const Factor& a, const Factor& b) {
   return a.is_fp8();
 }
 
-bool multiplies_fp8(const Device& device, std::initializer_list<std::int64_t> extents) {
-  if constexpr (kHasCuda) return !device.is_cpu() && cuda::multiplies_fp8(device, extents);
+bool multiplies_fp8(const Device& device, std::initializer_list<std::int64_t> extents,
+                    Fp8Blocks blocks) {
+  if constexpr (kHasCuda) return !device.is_cpu() && cuda::multiplies_fp8(device, extents, blocks);
   return false;
 }
 
@@ -54,7 +55,13 @@ Tensor expanded(const Factor& factor) {
   if (!factor.is_fp8()) return factor.values;
   const CategoryScope scope(Category::workspace);
   const Tensor rows = rows_of(factor), x = Tensor::empty(rows.shape(), DType::bf16);
-  fp8_expand(x, rows, factor.inverse_scale);
+  const bool by_rows = factor.values.defined();
+  const Tensor& inverse = by_rows ? factor.inverse_scale : factor.inverse_of_columns;
+  if (factor.blocks == Fp8Blocks::tensor) {
+    fp8_expand(x, rows, inverse);
+  } else {
+    fp8_expand_blocks(x, rows, inverse, factor.blocks, by_rows ? Transpose::no : Transpose::yes);
+  }
   return x;
 }
 
@@ -127,11 +134,11 @@ void linear_backward_weight(Out dweight, Out dbias, const Factor& x, const Facto
   if (are_fp8(x, dy) &&
       multiply_fp8("fp8_linear_backward_weight", dweight, as_stored ? x : dy, Transpose::yes,
                    as_stored ? dy : x, Transpose::no, {}, addend)) {
-    if (dbias.defined()) bias_backward(dbias, expanded(dy), accumulate_dbias);
+    if (dbias.defined()) bias_backward(dbias, expanded(dy.over_rows()), accumulate_dbias);
     return;
   }
-  linear_backward_weight(dweight, dbias, expanded(x), expanded(dy), transpose_weight,
-                         accumulate_dweight, accumulate_dbias);
+  linear_backward_weight(dweight, dbias, expanded(x.over_rows()), expanded(dy.over_rows()),
+                         transpose_weight, accumulate_dweight, accumulate_dbias);
 }
 
 }  // namespace tessera

@@ -1,11 +1,13 @@
-// Linear layers (op.h) with factors that may be 8-bit numbers over a scale (kernels/fp8/op.h).
+// Linear layers (op.h) with factors that may be 8-bit numbers over scales (kernels/fp8/op.h).
 //
 // Either both factors of a product are 8-bit, or none. Outputs, bias, residual and pre are bf16 then, and dweight and
 // dbias bf16 or f32. On a GPU with 8-bit tensor cores cuBLASLt multiplies the numbers as they are, if the extents of
-// the weight are multiples of 16, and of a weight's gradient the rows, too. Else the factors are expanded to
+// the weight are multiples of 16, and of a weight's gradient the rows, too. With scales of blocks it is a GPU of
+// architecture 9.0, and the rows of other products are a multiple of 4. Else the factors are expanded to
 // bf16 in workspace memory. Both ways have the same terms, and gelu and swiglu are separate operations in both.
 #pragma once
 
+#include "kernels/fp8/op.h"
 #include "kernels/linear/op.h"
 
 namespace tessera {
@@ -14,34 +16,47 @@ namespace tessera {
 struct Factor {
   /// 8-bit numbers may be there as `columns` alone.
   Tensor values;
-  /// [1] f32, the value of the number 1. Undefined unless they are 8-bit.
+  /// f32, the value of the number 1: [1], or as fp8_scales_shape() has it. Undefined unless they are 8-bit.
   Tensor inverse_scale = {};
-  /// [C, N], the transposed copy of 8-bit `values` [N, C]. May be undefined.
+  /// [C, N], the transposed copy of 8-bit `values` [N, C], or of equal parts of their rows, [L, C, N / L]. May be
+  /// undefined.
   Tensor columns = {};
+  /// That of `columns`. Blocks of columns are not those of rows, so vectors of 128 have other numbers, too.
+  Tensor inverse_of_columns = {};
+  Fp8Blocks blocks = Fp8Blocks::tensor;
 
   Factor(Tensor values = {}) : values(std::move(values)) {}  // NOLINT: a tensor is a factor
   Factor(Tensor values, Tensor inverse_scale, Tensor columns = {})
       : values(std::move(values)),
         inverse_scale(std::move(inverse_scale)),
-        columns(std::move(columns)) {}
+        columns(std::move(columns)),
+        inverse_of_columns(this->inverse_scale) {}
 
   bool defined() const { return values.defined() || columns.defined(); }
-  bool is_fp8() const { return inverse_scale.defined(); }
+  bool is_fp8() const { return inverse_scale.defined() || inverse_of_columns.defined(); }
   std::int64_t numel() const { return values.defined() ? values.numel() : columns.numel(); }
   /// The factor is a matrix if there are columns alone.
   std::int64_t size(int dimension) const {
-    return values.defined() ? values.size(dimension) : columns.size(1 - dimension);
+    if (values.defined()) return values.size(dimension);
+    return dimension == 0 ? columns.numel() / columns.size(-2) : columns.size(-2);
   }
   /// Its columns alone, if they are there.
   Factor by_columns() const {
-    return columns.defined() ? Factor({}, inverse_scale, columns) : *this;
+    if (!columns.defined()) return *this;
+    Factor alone = *this;
+    alone.values = {};
+    if (blocks != Fp8Blocks::tensor) alone.inverse_scale = {};
+    return alone;
   }
+  /// As a sum over its rows reads it: by columns if these have other numbers.
+  Factor over_rows() const { return blocks == Fp8Blocks::vectors ? by_columns() : *this; }
 };
 
 /// Whether both are 8-bit. Raises Error if one is.
 bool are_fp8(const Factor& a, const Factor& b);
 /// Whether the device multiplies 8-bit numbers as they are, in products that read rows of these extents.
-bool multiplies_fp8(const Device& device, std::initializer_list<std::int64_t> extents);
+bool multiplies_fp8(const Device& device, std::initializer_list<std::int64_t> extents,
+                    Fp8Blocks blocks = Fp8Blocks::tensor);
 /// The dtype of a product with the factor: bf16 if it is 8-bit, else its own.
 DType product_dtype(const Factor& factor);
 /// 8-bit numbers as bf16, in workspace memory; another tensor itself.

@@ -48,6 +48,33 @@ CPU_FAULTS = {
             "if (now == 0.0f || (bits_of(now)",
             "if ((bits_of(now)"),
     },
+    ("kernels/fp8/grid.h", "kernels_fp8_blocks"): {
+        "infinity sets the scale of its block": (
+            "return magnitude < 0x7f800000u ? ",
+            "return magnitude < 0x7fffffffu ? "),
+        "a block of zeros has the largest scale": (
+            "return most == 0 ? 1.0f : scale_for",
+            "return most < 0 ? 1.0f : scale_for"),
+        "a row of squares has as many scales as squares": (
+            "(across + 3) / 4 * 4",
+            "(across + 0) / 1"),
+    },
+    ("kernels/fp8/cpu.cpp", "kernels_fp8_blocks"): {
+        "columns have the scales of rows": (
+            "scale_of_block(tile.most_of_column[c], grid().largest)",
+            "scale_of_block(tile.most_of_row[c], grid().largest)"),
+        "the scale of a square is that of its first row": (
+            "*std::ranges::max_element(most_of_row);",
+            "most_of_row[0];"),
+        "places behind the last square are not written": (
+            "if (all->defined()) std::fill_n",
+            "if (all->defined() && false) std::fill_n"),
+    },
+    ("kernels/linear/factor.h", "kernels_fp8_blocks_product"): {
+        "a weight's gradient multiplies the numbers of rows": (
+            "blocks == Fp8Blocks::vectors ? by_columns() : *this",
+            "blocks == Fp8Blocks::squares ? by_columns() : *this"),
+    },
     ("kernels/fp8/cpu.cpp", "kernels_fp8"): {
         "columns are written row by row": (
             "codes_of(yt)[i % columns * rows + i / columns]",
@@ -58,8 +85,8 @@ CPU_FAULTS = {
     },
     ("kernels/linear/factor.cpp", "kernels_fp8_product"): {
         "the gradient of a weight in 8 bits is not added": (
-            "  linear_backward_weight(dweight, dbias, expanded(x), expanded(dy), transpose_weight,\n                         accumulate_dweight, accumulate_dbias);",
-            "  linear_backward_weight(dweight, dbias, expanded(x), expanded(dy), transpose_weight,\n                         accumulate_dbias, accumulate_dbias);"),
+            "transpose_weight, accumulate_dweight, accumulate_dbias);\n}\n\n}  // namespace",
+            "transpose_weight, accumulate_dbias, accumulate_dbias);\n}\n\n}  // namespace"),
     },
     ("kernels/watch/cpu.cpp", "kernels_watch"): {
         "hidden keys have logits": (
@@ -1902,11 +1929,43 @@ FAULTS = {
     },
     ("kernels/linear/cuda.cpp", "kernels_fp8_product"): {
         "a factor of 8 bits has the scale of the other": (
-            ".a_scale = a.inverse_scale",
-            ".a_scale = b.inverse_scale"),
+            ".a_scale = scales(a, transposes_a)",
+            ".a_scale = scales(b, transposes_b)"),
         "factors of 8 bits are multiplied along their rows": (
             "transposes_b = transpose_b == Transpose::no",
             "transposes_b = transpose_b == Transpose::no && c.numel() == 0"),
+    },
+    ("kernels/cuda/gemm.cpp", "kernels_fp8_blocks_product"): {
+        "both factors have the blocks of one": (
+            "CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(g.a_blocks)",
+            "CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(g.b_blocks)"),
+    },
+    ("runtime/emulation/toolkit/cublas_lt.cpp", "kernels_emulated_fp8_blocks"): {
+        "cuBLASLt takes squares for both matrices": (
+            "         !both_squares && ",
+            "         (!both_squares || a == b) && "),
+        "cuBLASLt takes scales anywhere": (
+            "(scales != nullptr && aligned(scales, 16))",
+            "scales != nullptr"),
+    },
+    ("kernels/linear/cuda.cpp", "kernels_fp8_blocks_product"): {
+        "a copy with other blocks is transposed": (
+            "there.defined() || factor.blocks != Fp8Blocks::tensor",
+            "there.defined()"),
+    },
+    ("kernels/fp8/cuda.cu", "kernels_fp8_blocks"): {
+        "a block of columns has the largest number of one warp": (
+            "max(of_column[j], most_of[w][4 * lane + j])",
+            "max(of_column[j], 0 * most_of[w][4 * lane + j])"),
+        "a block of threads rounds one tile": (
+            "at < parts * down * across; at += gridDim.x)",
+            "at < parts * down * across; at += parts * down * across)"),
+        "all parts have the scales of the first": (
+            "yt.inverses[number * scales_of_part",
+            "yt.inverses[0 * number * scales_of_part"),
+        "the scales of rows are those of the first part": (
+            "y.places.at(first + row_of_warp + lane, column)",
+            "y.places.at(row_of_warp + lane, column)"),
     },
     ("kernels/fp8/cuda.cu", "kernels_fp8"): {
         "the last row of a square is not transposed": (
@@ -1916,8 +1975,8 @@ FAULTS = {
             "column = at % across * kSquare;",
             "column = 0 * across;"),
         "a block transposes one square": (
-            "at += gridDim.x)",
-            "at += squares)"),
+            "at < squares; at += gridDim.x)",
+            "at < squares; at += squares)"),
         "four neighbours are read where rows do not begin aligned": (
             "rows % 4 == 0 && columns % 4 == 0 &&",
             "rows % 4 == 0 &&"),
@@ -2220,8 +2279,8 @@ FAULTS = {
             "  choices_ = algorithms.choices;\n  plans_.clear();\n",
             "  choices_ = algorithms.choices;\n"),
         "a plan for the whole GPU is kept when NCCL holds multiprocessors": (
-            "g.epilogue, alignments,\n                    held_multiprocessors());",
-            "g.epilogue, alignments);"),
+            "g.epilogue,\n                    alignments, held_multiprocessors());",
+            "g.epilogue,\n                    alignments);"),
     },
     ("kernels/matmul/fastest_way.cpp", "kernels_fastest_way"): {
         "the slowest algorithm is chosen": (

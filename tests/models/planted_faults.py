@@ -486,6 +486,28 @@ AUTOGRAD_FAULTS = {
             "sum.add(fp8_factor(call_.down.weight, Fp8Role::input, h), dy, call_.at);",
             "sum.add(h, dy, call_.at);"),
     },
+    ("autograd/fp8.cpp", "fp8_blocks"): {
+        "blocks of tokens go on in the next leaf": (
+            "blocks == Fp8Blocks::vectors ? token_leaves() : 1;",
+            "blocks == Fp8Blocks::vectors ? 1 : token_leaves();"),
+        "a weight's gradient has the blocks of rows": (
+            "/*columns=*/is_used_again && weight.trainable());",
+            "/*columns=*/is_used_again && !weight.trainable());"),
+        "an evaluation with scales of blocks makes columns": (
+            "/*columns=*/is_used_again && weight.trainable());",
+            "/*columns=*/(is_used_again || true) && weight.trainable());"),
+        "a weight has a scale for each row": (
+            "in_blocks(all, place->format, Fp8Blocks::squares,",
+            "in_blocks(all, place->format, Fp8Blocks::vectors,"),
+    },
+    ("autograd/operations/linear_gradients.cpp", "fp8_blocks"): {
+        "a bias by itself has the rows of the first leaf": (
+            "return rows_of_leaf(expanded(rows), leaf, leaves);",
+            "return rows_of_leaf(expanded(rows), 0 * leaf, leaves);"),
+        "every leaf has the scales of the first": (
+            "columns.inverse_of_columns = of_leaf(rows.inverse_of_columns);",
+            "columns.inverse_of_columns = rows.inverse_of_columns.slice(0, 1).reshape(of_leaf(rows.inverse_of_columns).shape());"),
+    },
     ("autograd/joined_parameters.cpp", "fp8"): {
         "a join loses the weights that are there in 8 bits": (
             "  } else if (part.data().dtype() == rows.dtype()) {\n    rows.copy_from(part.data());\n",

@@ -354,6 +354,32 @@ FAULTS = {
             "(factors || is_fp8(t.copy.dtype()))",
             "factors.has_value()"),
     },
+    ("tools/train/resolve_ranks.cpp", "fp8_blocks"): {
+        "ranks have parts of blocks": (
+            "channels % (ranks * kFp8Block) == 0",
+            "channels % ranks == 0"),
+        "rows with scales of blocks are planned in 8 bits": (
+            ".fp8_rows = has_fp8_history(run.config.runtime)",
+            ".fp8_rows = run.config.runtime.compute_dtype.fp8"),
+        "experts have scales of blocks": (
+            "check(!weight.stacked(),",
+            "check(true || !weight.stacked(),"),
+    },
+    ("tools/train/resolve.cpp", "fp8_blocks"): {
+        "weights with scales of blocks are gathered in 8 bits": (
+            "  if (has_fp8_history(run.config.runtime)) {\n    for",
+            "  if (run.config.runtime.compute_dtype.fp8) {\n    for"),
+    },
+    ("autograd/fp8.cpp", "fp8_blocks"): {
+        "rows with scales of blocks are rounded before they are gathered": (
+            "if (are_gathered(weight, role)) return values;",
+            "if (are_gathered(weight, role) && values.numel() == 0) return values;"),
+    },
+    ("autograd/operations/travelling_rows.cpp", "fp8_blocks"): {
+        "a weight's gradient has the rows of other ranks in bf16": (
+            "return rounded(std::exchange(rows_, {}), Transpose::yes);",
+            "return std::exchange(rows_, {});"),
+    },
     ("tools/train/resolve_ranks.cpp", "fp8"): {
         "the scales of experts are not planned": (
             "std::ssize(adaptable_weights(*model)) * kFp8Roles",
@@ -1309,8 +1335,11 @@ FAULTS = {
             "    read_tensor(reader, name, shard, tensor);",
             "    read_tensor(reader, name, shard, Tensor::zeros(tensor.shape(), tensor.dtype()));"),
         "the history of 8-bit scales is lost": (
-            'if (session.fp8() && state.contains("fp8")) {',
-            'if (session.fp8() && state.contains("fp9")) {'),
+            '->has_history() && state.contains("fp8")) {',
+            '->has_history() && state.contains("fp9")) {'),
+        "a run with scales of blocks takes a history": (
+            '->has_history() && state.contains("fp8")) {',
+            '->has_history() | state.contains("fp8")) {'),
         "the routers' biases are lost": (
             "if (!biases[layer].empty()) routers",
             "if (false) routers"),

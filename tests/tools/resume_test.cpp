@@ -116,6 +116,12 @@ TEST_CASE("a continued run has the bits of an uninterrupted one", "[cpu]") {
     config.sharding.strategy = StrategyKind::fsdp;
     config.runtime.ranks = 2;
   }
+  SECTION("fp8 with scales of blocks, by fsdp on two ranks") {
+    config.runtime.compute_dtype = ComputeDtype::eight_bits();
+    config.runtime.fp8_scales = Fp8Scales::blocks;
+    config.sharding.strategy = StrategyKind::fsdp;
+    config.runtime.ranks = 2;
+  }
   SECTION("bf16 with frozen parameters") {
     config.runtime.compute_dtype = DType::bf16;
     config.model.frozen = "transformer.wte";
@@ -157,6 +163,32 @@ TEST_CASE("a run in 8 bits continues with whole weights or with gathered ones, w
                                         std::pair("zero3", "zero1"), std::pair("zero2", "zero3"));
   CAPTURE(first, second);
   check_continues(variant_of(config, first), 3, variant_of(config, second));
+}
+
+TEST_CASE("a run in 8 bits continues with the other kind of scales, and a history begins again",
+          "[cpu]") {
+  const TemporaryDirectory folder;
+  Config config = checkpointed_run(folder);
+  config.runtime.compute_dtype = ComputeDtype::eight_bits();
+  const auto has_history = [&](std::size_t checkpoint) {
+    const fs::path path = checkpoints_in(config.train.dir).at(checkpoint).path;
+    return json::parse(CheckpointReader(path).manifest().state).contains("fp8");
+  };
+  train(config);
+  interrupt(config.train.dir, 3);
+  config.runtime.fp8_scales = Fp8Scales::blocks;
+  train(config);
+  CHECK(has_history(0));
+  CHECK_FALSE(has_history(1));
+  const std::vector<std::string> results = results_of(config.train.dir);
+  interrupt(config.train.dir, 6);
+  train(config);
+  CHECK(results_of(config.train.dir) == results);
+  interrupt(config.train.dir, 6);
+  config.runtime.fp8_scales = Fp8Scales::tensor;
+  train(config);
+  CHECK(has_history(2));
+  CHECK(results_of(config.train.dir) != results);
 }
 
 TEST_CASE("a run with experts in 8 bits continues on other ranks with the same bits", "[cpu]") {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "autograd/checkpointing.h"
+#include "autograd/fp8_scales.h"
 #include "kernels/attention/backend.h"
 #include "kernels/matmul/options.h"
 #include "kernels/rope/op.h"
@@ -271,10 +272,15 @@ struct RuntimeConfig {
   bool overlap_update = false;
   ComputeDtype compute_dtype;
   DType fp8_gradients = DType::e5m2;
+  Fp8Scales fp8_scales = Fp8Scales::tensor;
   std::int64_t fp8_history = 16;
   /// No value: auto.
   std::optional<cpu::Isa> isa;
 };
+/// Whether tensors in 8 bits have scales that follow earlier steps, of all ranks.
+inline bool has_fp8_history(const RuntimeConfig& runtime) {
+  return runtime.compute_dtype.fp8 && runtime.fp8_scales == Fp8Scales::tensor;
+}
 
 struct KernelsConfig {
   AttentionBackend attention = AttentionBackend::tessera;

@@ -63,14 +63,20 @@ std::vector<Key> runtime_keys(RuntimeConfig& runtime) {
                         "The dtype that parameters are gathered and computed with. The masters' "
                         "dtype is `optimizer.master_dtype`; f16 comes with dynamic loss scaling. "
                         "`fp8`: bf16, and the factors of the layers' products have 8 bits with "
-                        "delayed scaling; embeddings, head, routers, norms and attention stay in "
-                        "bf16."),
+                        "scales; embeddings, head, routers, norms and attention stay in bf16."),
       fp8_dtype_key(
           "runtime.fp8_gradients", runtime.fp8_gradients,
           "fp8: the format of gradients in products, of more range or more precision. Inputs "
           "and weights are e4m3."),
+      choice_key(
+          "runtime.fp8_scales", runtime.fp8_scales,
+          "fp8: the numbers that share a scale. `tensor`: all of a tensor, and the scale follows "
+          "earlier steps. `blocks`: 128 along the depth of a product, and 128 x 128 of a weight, "
+          "with the scale of these numbers themselves; weights are gathered in bf16. `blocks` is "
+          "not for models with experts."),
       whole_number_key("runtime.fp8_history", runtime.fp8_history, 1, 1024,
-                       "fp8: the steps whose largest magnitude a tensor's scale follows."),
+                       "fp8 with scales of tensors: the steps whose largest magnitude a scale "
+                       "follows."),
       choice_or_auto_key("runtime.isa", runtime.isa,
                          "The instruction set of the CPU's kernels; auto = the best that the CPU "
                          "has. f32 results do not depend on it; those of bf16 products do."),

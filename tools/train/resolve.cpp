@@ -228,7 +228,7 @@ std::unique_ptr<LanguageModel> make_model(const ResolvedConfig& run) {
   check_key(run.config, "adapter.targets", [&] { add_adapters(*model, run.config.adapter); });
   check_key(run.config, "optimizer.groups", [&] { freeze_groups(run.config.optimizer, *model); });
   check_key(run.config, "optimizer.qk_clip", [&] { check_qk_clip(run.config.optimizer, *model); });
-  if (run.config.runtime.compute_dtype.fp8) {
+  if (has_fp8_history(run.config.runtime)) {
     for (const Parameter& weight : adaptable_weights(*model)) weight.set_rounded();
   }
   if (Routers* const routers = model->routers()) {

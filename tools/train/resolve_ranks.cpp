@@ -35,6 +35,24 @@ void check_cut_rows(const ResolvedConfig& run) {
         sharding.context_parallel);
 }
 
+/// Scales of blocks: all experts of a layer would need theirs, and a rank's channels have to be whole blocks of those
+/// that one rank has.
+void check_fp8_scales(const Config& config, const LanguageModel& model) {
+  if (!config.runtime.compute_dtype.fp8 || has_fp8_history(config.runtime)) return;
+  const std::int64_t ranks = config.sharding.tensor_parallel;
+  for (const Parameter& weight : adaptable_weights(model)) {
+    check(!weight.stacked(), "blocks is not for the experts of '{}'; set runtime.fp8_scales=tensor",
+          weight.name());
+    const Cut& cut = weight.cut();
+    if (ranks == 1 || cut.divided == Divided::nothing) continue;
+    const std::int64_t channels = weight.shape()[cut.dimension] / cut.groups;
+    check(channels % (ranks * kFp8Block) == 0,
+          "blocks have {} channels, and with sharding.tensor_parallel {} a rank has 1/{} of {} of "
+          "'{}'; choose fewer ranks, or set runtime.fp8_scales=tensor",
+          kFp8Block, ranks, ranks, channels, weight.name());
+  }
+}
+
 }  // namespace
 
 void describe_to_sharding(ResolvedConfig& run) {
@@ -43,12 +61,13 @@ void describe_to_sharding(ResolvedConfig& run) {
   check_key(run.config, "adapter.targets", [&] { add_adapters(*model, run.config.adapter); });
   check_key(run.config, "optimizer.groups",
             [&] { run.sharding.matrix_dtype = matrix_dtypes(run.config.optimizer, *model); });
+  check_key(run.config, "runtime.fp8_scales", [&] { check_fp8_scales(run.config, *model); });
   run.sharding.counters = shape.experts.layers * shape.experts.count;
   run.sharding.watches = run.config.train.watch > 0;
   const bool has_maxima = run.sharding.watches || run.config.optimizer.qk_clip > 0.0;
   run.sharding.maxima_per_unit = has_maxima ? 1 + shape.heads : 0;
   run.sharding.rounded_tensors =
-      run.config.runtime.compute_dtype.fp8 ? std::ssize(adaptable_weights(*model)) * kFp8Roles : 0;
+      has_fp8_history(run.config.runtime) ? std::ssize(adaptable_weights(*model)) * kFp8Roles : 0;
   run.sharding.loss_numbers = 1 + numbers_behind_loss(run.config.train.objective);
   run.sharding.experts_per_token = static_cast<int>(shape.experts.per_token);
   run.sharding.stage_counters = run.config.moe.balance == Balance::hf ? shape.experts.count : 0;
@@ -81,7 +100,7 @@ void describe_to_sharding(ResolvedConfig& run) {
       .learns_positions = is_gpt2,
       .head_runs = compares_pairs(run.config.train.objective) ? 2 : 1,
       .dtype = run.config.runtime.compute_dtype,
-      .fp8_rows = run.config.runtime.compute_dtype.fp8};
+      .fp8_rows = has_fp8_history(run.config.runtime)};
 }
 
 ResolvedConfig on_ranks(ResolvedConfig run, int ranks) {

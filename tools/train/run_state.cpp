@@ -94,7 +94,8 @@ Restored restore_numbers(TrainingSession& session, const CheckpointManifest& man
     session.scaler().emplace(LossScaler::State{.scale = state.at("loss_scale").get<double>(),
                                                .good_steps = count_of(state, "good_steps")});
   }
-  if (session.fp8() && state.contains("fp8")) {
+  // Without a history the first scales are guesses. Scales of blocks need none.
+  if (session.fp8() && session.fp8()->has_history() && state.contains("fp8")) {
     session.fp8()->set_history(state.at("fp8").get<std::vector<float>>());
   }
   if (Routers* const routers = session.model().routers()) {
@@ -184,7 +185,9 @@ std::string run_state_text(TrainingSession& session, const RunPosition& position
     state["loss_scale"] = session.scaler()->state().scale;
     state["good_steps"] = session.scaler()->state().good_steps;
   }
-  if (session.fp8()) state["fp8"] = session.fp8()->history().to_vector<float>();
+  if (session.fp8() && session.fp8()->has_history()) {
+    state["fp8"] = session.fp8()->history().to_vector<float>();
+  }
   return state.dump();
 }
 

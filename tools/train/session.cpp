@@ -55,6 +55,7 @@ TrainingSession::TrainingSession(const ResolvedConfig& run, Communicator& world)
   const auto seed = static_cast<std::uint64_t>(config.train.seed);
   if (config.runtime.compute_dtype.fp8) {
     fp8_.emplace(adaptable_weights(*model_), Fp8Options{.gradients = config.runtime.fp8_gradients,
+                                                        .scales = config.runtime.fp8_scales,
                                                         .history = config.runtime.fp8_history});
   }
   strategy_ = make_strategy(model_->units(), run_.sharding, seed, &world);
@@ -326,7 +327,7 @@ void TrainingSession::reduce_activations() const {
 }
 
 void TrainingSession::end_fp8_step() {
-  if (!fp8_) return;
+  if (!fp8_ || !fp8_->has_history()) return;
   reduce_over_ranks({fp8_->largest()}, "fp8", Reduction::maximum);
   fp8_->end_step();
 }

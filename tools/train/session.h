@@ -224,7 +224,7 @@ class TrainingSession {
   void start_watch(bool watches, bool clips);
   /// Takes the largest activations of all ranks, if they are watched.
   void reduce_activations() const;
-  /// Takes the largest magnitudes of all ranks, and makes the scales of the next step, in fp8.
+  /// Takes the largest magnitudes of all ranks, and makes the scales of the next step, in fp8 with a history.
   void end_fp8_step();
   /// Ends the routers' step with the counts of all ranks.
   void finish_routers() const;

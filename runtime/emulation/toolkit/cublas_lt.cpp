@@ -71,6 +71,20 @@ cublasStatus_t check_epilogue(const Problem& p) {
   }
 }
 
+/// Scales of blocks: on 9.0 alone, for extents that are multiples of 4, and not squares in both matrices. ("cuBLAS",
+/// 3.1.4.5)
+bool suits_scales(const Problem& p) {
+  const std::int32_t a = p.description.a_scale_mode, b = p.description.b_scale_mode;
+  if (a == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F && a == b) return true;
+  const auto is_blocks = [](std::int32_t mode) {
+    return mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F ||
+           mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  };
+  const bool both_squares = a == b && a == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  return tessera::emulation::device_options().capability == 90 && is_blocks(a) && is_blocks(b) &&
+         !both_squares && p.m() % 4 == 0 && p.n() % 4 == 0 && p.d.batches == 1;
+}
+
 /// Products of 8-bit numbers: TN alone, with rows of 16 bytes, and C and D of 16 or 32 bits.
 cublasStatus_t check_fp8(const Problem& p) {
   const bool tn =
@@ -82,7 +96,7 @@ cublasStatus_t check_fp8(const Problem& p) {
   const bool plain = p.description.epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
                      p.description.epilogue == CUBLASLT_EPILOGUE_BIAS;
   const bool suits = is_fp8(p.b.type) && !is_fp8(p.d.type) && tn && rows_of_16 && !both_e5m2 &&
-                     plain && p.description.compute == CUBLAS_COMPUTE_32F;
+                     plain && suits_scales(p) && p.description.compute == CUBLAS_COMPUTE_32F;
   return suits ? check_epilogue(p) : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
@@ -127,6 +141,7 @@ std::uint64_t fingerprint(const Problem& p) {
   }
   mix(p.description.compute), mix(p.description.transpose_a), mix(p.description.transpose_b);
   mix(p.description.epilogue), mix(p.description.multiprocessors);
+  mix(p.description.a_scale_mode), mix(p.description.b_scale_mode);
   return hash;
 }
 
@@ -146,7 +161,7 @@ std::vector<Algorithm> algorithms(const Problem& p, const cublasLtMatmulPreferen
                                    [](std::uint32_t bytes) { return bytes >= 16; });
   if (is_fp8(p.a.type) && !aligned) return found;
   const bool can_halve = wish.reduction_schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE &&
-                         p.k() >= 16 && aligned &&
+                         p.k() >= 16 && aligned && !p.description.has_blocks() &&
                          workspace_bytes(p, Sum::in_halves) <= wish.workspace_bytes;
   const bool has_all = p.description.multiprocessors == 0;
   if (can_halve && has_all) offer(Sum::in_halves);
@@ -281,6 +296,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
       return assign(description->a_scale, value, bytes);
     case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
       return assign(description->b_scale, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      return assign(description->a_scale_mode, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      return assign(description->b_scale_mode, value, bytes);
   }
   return CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -368,7 +387,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const bool has_workspace =
       algorithm.workspace_bytes == 0 ||
       (workspace != nullptr && aligned(workspace, 16) && bytes >= algorithm.workspace_bytes);
-  if (algorithm.problem != fingerprint(problem) || !as_promised || !has_workspace) {
+  const auto has_scales = [&](const float* scales) {
+    return !description->has_blocks() || (scales != nullptr && aligned(scales, 16));
+  };
+  if (algorithm.problem != fingerprint(problem) || !as_promised || !has_workspace ||
+      !has_scales(description->a_scale) || !has_scales(description->b_scale)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const Matrices at{static_cast<const std::byte*>(a), static_cast<const std::byte*>(b),

@@ -1,5 +1,6 @@
 #include "runtime/emulation/toolkit/product.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -89,7 +90,7 @@ class Product {
   Product(const Problem& problem, const Matrices& at, float alpha, float beta)
       : p_(problem), at_(at), alpha_(alpha), beta_(beta) {
     for (const float* scale : {p_.description.a_scale, p_.description.b_scale}) {
-      if (scale != nullptr) alpha_ *= *scale;
+      if (scale != nullptr && !p_.description.has_blocks()) alpha_ *= *scale;
     }
     const bool tf32 = p_.description.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     a_ = widened(at.a, p_.a, p_.description.transpose_a == CUBLAS_OP_T, tf32);
@@ -99,7 +100,9 @@ class Product {
   void run(Sum sum, void* workspace) const {
     const std::int64_t half = p_.k() / 2;
     std::vector<float> total;
-    if (sum == Sum::whole) {
+    if (p_.description.has_blocks()) {
+      total = sum_of_blocks();
+    } else if (sum == Sum::whole) {
       total = partial_sum(0, p_.k());
     } else if (sum == Sum::in_halves) {
       const std::vector<float> first = partial_sum(0, half);
@@ -130,6 +133,27 @@ class Product {
     }
     for (float& value : sum) value *= alpha_;
     return sum;
+  }
+
+  /// Each sum over 128 depths times its two scales, added up.
+  std::vector<float> sum_of_blocks() const {
+    const Description& description = p_.description;
+    const auto scale = [&](const float* scales, std::int32_t mode, std::int64_t rows,
+                           std::int64_t row, std::int64_t block) {
+      if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return scales[block * rows + row];
+      return scales[row / 128 * ((p_.k() + 511) / 512 * 4) + block];
+    };
+    std::vector<float> total(static_cast<std::size_t>(p_.m() * p_.n()));
+    for (std::int64_t begin = 0; begin < p_.k(); begin += 128) {
+      const std::vector<float> sum = partial_sum(begin, std::min(p_.k(), begin + 128));
+      for (std::int64_t i = 0; i < p_.m() * p_.n(); ++i) {
+        total[i] +=
+            sum[i] *
+            scale(description.a_scale, description.a_scale_mode, p_.m(), i / p_.n(), begin / 128) *
+            scale(description.b_scale, description.b_scale_mode, p_.n(), i % p_.n(), begin / 128);
+      }
+    }
+    return total;
   }
 
   float rounded(float value) const {

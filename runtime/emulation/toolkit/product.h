@@ -18,6 +18,10 @@ struct cublasLtMatmulDescOpaque_t {
   std::int64_t aux_leading_dimension = 0;
   std::int32_t multiprocessors = 0;                    // 0: those of the device
   const float *a_scale = nullptr, *b_scale = nullptr;  // 1 if null
+  std::int32_t a_scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+               b_scale_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+
+  bool has_blocks() const { return a_scale_mode != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F; }
 };
 
 namespace tessera::emulation {
