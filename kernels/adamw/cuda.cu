@@ -10,6 +10,8 @@
 //
 // so a warp reads 512 consecutive bytes of m and of v. Four loads are in flight per thread, and no
 // element is used twice: occupancy hides the latency.
+#include <algorithm>
+
 #include "kernels/adamw/factors.h"
 #include "kernels/cast/device.h"
 #include "kernels/cuda/magnitude.h"
@@ -102,7 +104,9 @@ struct Rounding {
 };
 
 /// The copy of p in another dtype. Its dtype is known at run time only: a branch that all threads
-/// of a block take alike costs nothing next to the memory's traffic.
+/// of a block take alike costs nothing next to the memory's traffic. Kernels for copies in e4m3 need more
+/// registers, so they are separate ones.
+template <bool kRounds>
 struct CopyOfP {
   void* data;  // null: none
   DType dtype;
@@ -119,7 +123,7 @@ struct CopyOfP {
     largest = t.to_8_bits.largest.data<float>();
   }
 
-  __host__ __device__ bool rounds() const { return dtype == DType::e4m3; }
+  __host__ __device__ bool rounds() const { return kRounds && dtype == DType::e4m3; }
   __device__ bool has_quads() const {
     const std::uintptr_t bytes = rounds() ? 4 : dtype == DType::f32 ? 16 : 8;
     return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
@@ -163,14 +167,14 @@ struct CopyOfP {
   }
 };
 
-template <typename P, typename S, typename G>
+template <typename P, typename S, typename G, bool kRounds>
 struct Item {
   static constexpr bool kRandom = sizeof(P) == 2 || sizeof(S) == 2;
 
   P* p;
   S *m, *v;
   const G* gradient;
-  CopyOfP copy;
+  CopyOfP<kRounds> copy;
   bool decay;
   Words<kRandom> random;
   std::int64_t count;
@@ -194,11 +198,11 @@ __device__ void update(P& p, S& m, S& v, float gradient, unsigned word, const Ad
   store_rounded(p, old - fmaf(f.step_size, new_m / root, f.decay * old), word >> 16);
 }
 
-template <typename P, typename S, typename G>
-__device__ void update_quad(const Item<P, S, G>& t, std::int64_t i, const AdamWFactors& f,
+template <typename P, typename S, typename G, bool kRounds>
+__device__ void update_quad(const Item<P, S, G, kRounds>& t, std::int64_t i, const AdamWFactors& f,
                             bool updates, Rounding& rounding) {
   auto p = gpu::Four<P>::load(t.p + i);
-  if (!updates) return t.copy.write(p.values, i, rounding);
+  if (kRounds && !updates) return t.copy.write(p.values, i, rounding);
   auto m = gpu::Four<S>::load(t.m + i), v = gpu::Four<S>::load(t.v + i);
   const auto gradient = gpu::Quad<G>::load(t.gradient + i);
   unsigned words[4] = {};
@@ -213,26 +217,26 @@ __device__ void update_quad(const Item<P, S, G>& t, std::int64_t i, const AdamWF
   t.copy.write(p.values, i, rounding);
 }
 
-template <typename P, typename S, typename G>
-__device__ void update_one(const Item<P, S, G>& t, std::int64_t i, const AdamWFactors& f,
+template <typename P, typename S, typename G, bool kRounds>
+__device__ void update_one(const Item<P, S, G, kRounds>& t, std::int64_t i, const AdamWFactors& f,
                            bool updates, Rounding& rounding) {
   unsigned words[4] = {};
   t.random.draw(words, i);
   P p[1] = {t.p[i]};
-  if (!updates) return t.copy.write(p, i, rounding);
+  if (kRounds && !updates) return t.copy.write(p, i, rounding);
   update(p[0], t.m[i], t.v[i], gpu::load(t.gradient[i]), words[0], f);
   t.p[i] = p[0];
   t.copy.write(p, i, rounding);
 }
 
-template <typename P, typename S, typename G>
-__global__ void __launch_bounds__(gpu::kThreads)
-    adamw_kernel(const __grid_constant__ gpu::TensorList<Item<P, S, G>, gpu::kLongList> list,
-                 StepValue<AdamWFactors> factors, const float* gradient_scale) {
+template <typename P, typename S, typename G, bool kRounds>
+__global__ void __launch_bounds__(gpu::kThreads) adamw_kernel(
+    const __grid_constant__ gpu::TensorList<Item<P, S, G, kRounds>, gpu::kLongList> list,
+    StepValue<AdamWFactors> factors, const float* gradient_scale) {
   AdamWFactors f = gpu::current(factors);
   if (gradient_scale != nullptr) f.gradient_scale = *gradient_scale;
-  const auto chunk = gpu::Chunk<Item<P, S, G>>::of_block(list);
-  const Item<P, S, G>& t = chunk.item;
+  const auto chunk = gpu::Chunk<Item<P, S, G, kRounds>>::of_block(list);
+  const Item<P, S, G, kRounds>& t = chunk.item;
   if (!t.decay) f.decay = 0.0f;
   Rounding rounding;
   if (t.copy.rounds()) rounding.scale = *t.copy.scale;
@@ -243,22 +247,37 @@ __global__ void __launch_bounds__(gpu::kThreads)
   if (t.copy.rounds()) gpu::raise(t.copy.largest, rounding.most);
 }
 
-template <typename P, typename S, typename G>
-void launch(std::span<const AdamWTensors> parameters, const StepValue<AdamWFactors>& factors,
-            const float* gradient_scale) {
-  std::vector<Item<P, S, G>> items;
+template <typename P, typename S, typename G, bool kRounds>
+void launch_kernel(std::span<const AdamWTensors> parameters, const StepValue<AdamWFactors>& factors,
+                   const float* gradient_scale) {
+  using One = Item<P, S, G, kRounds>;
+  std::vector<One> items;
   for (const AdamWTensors& t : parameters) {
     items.push_back({.p = t.p.data<P>(),
                      .m = t.m.data<S>(),
                      .v = t.v.data<S>(),
                      .gradient = t.gradient.data<G>(),
-                     .copy = CopyOfP(t),
+                     .copy = CopyOfP<kRounds>(t),
                      .decay = t.decay,
-                     .random = Words<Item<P, S, G>::kRandom>(t),
+                     .random = Words<One::kRandom>(t),
                      .count = t.p.numel()});
   }
-  gpu::launch_for_each_list<Item<P, S, G>, gpu::kLongList>(items, adamw_kernel<P, S, G>, factors,
-                                                           gradient_scale);
+  gpu::launch_for_each_list<One, gpu::kLongList>(items, adamw_kernel<P, S, G, kRounds>, factors,
+                                                 gradient_scale);
+}
+
+template <typename P, typename S, typename G>
+void launch(std::span<const AdamWTensors> parameters, const StepValue<AdamWFactors>& factors,
+            const float* gradient_scale) {
+  if constexpr (sizeof(P) == 4) {
+    const auto has_codes = [](const AdamWTensors& t) {
+      return t.copy.defined() && is_fp8(t.copy.dtype());
+    };
+    if (std::ranges::any_of(parameters, has_codes)) {
+      return launch_kernel<P, S, G, true>(parameters, factors, gradient_scale);
+    }
+  }
+  launch_kernel<P, S, G, false>(parameters, factors, gradient_scale);
 }
 
 }  // namespace

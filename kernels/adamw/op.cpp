@@ -27,6 +27,7 @@ void check_narrow(const Argument& x) {
 void check_copy(const AdamWTensors& t, const Argument& copy) {
   check_on_one_device(kOp, {{"p", t.p}, copy});
   if (copy.tensor.dtype() == DType::e4m3) {
+    check_dtype(kOp, {"p", t.p}, DType::f32);
     for (const Argument& one :
          {Argument{"scale", t.to_8_bits.scale}, {"largest", t.to_8_bits.largest}}) {
       check_on_one_device(kOp, {copy, one});

@@ -7,8 +7,8 @@
 //   p = p - learning_rate * weight_decay * p          (if the range decays)
 //         - learning_rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 //
-//   p f32 or bf16; m and v both f32 or both bf16; gradient and copy f32, bf16 or f16, copy also e4m3; equal
-//   element counts. All p of a call have one dtype, and so have all moments and all gradients.
+//   p f32 or bf16; m and v both f32 or both bf16; gradient and copy f32, bf16 or f16, and copy of f32 also e4m3;
+//   equal element counts. All p of a call have one dtype, and so have all moments and all gradients.
 //
 // One pass reads everything and writes p, m and v. The same pass writes `copy`, if there is one: the
 // new p in another dtype, with the bits of cast(copy, p). A model that computes in 16 bits reads it. A copy in
