@@ -62,6 +62,8 @@ TEST_CASE("launches of a layer, and of a layer and one with experts of Llama 4")
   experts.emplace_back("model.expert_width=64");
   std::vector<std::string> in_8_bits = narrow;
   in_8_bits.emplace_back("runtime.compute_dtype=fp8");
+  std::vector<std::string> in_blocks = in_8_bits;
+  in_blocks.emplace_back("runtime.fp8_scales=blocks");
   std::vector<std::string> rounded_at_use = in_8_bits;
   rounded_at_use.emplace_back("optimizer.master_dtype=bf16");
   struct Expected {
@@ -78,6 +80,7 @@ TEST_CASE("launches of a layer, and of a layer and one with experts of Llama 4")
         {"llama3-mini", 1, in_8_bits, 8 + 1 + 4, 12 + 1 + 4 * 2},
         // The weight is rounded forward as well, and backward instead of being transposed.
         {"llama3-mini", 1, rounded_at_use, 8 + 1 + 4 * 2, 12 + 1 + 4 * 2},
+        {"llama3-mini", 1, in_blocks, 8 + 1 + 4 * 2, 12 + 1 + 4 * 2},
         {"qwen3-mini", 1, narrow, 8, 13},
         {"qwen3-moe-mini", 1, experts, 16, 18},
         {"llama4-mini", 2, experts, 40, 49}}) {

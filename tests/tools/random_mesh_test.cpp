@@ -78,7 +78,8 @@ struct Case {
   std::string name() const {
     return fmt::format(
         "{} kv heads {} {} batch {} grid {} pipeline {} ({} x {}) context {} ({}) tensor {} ({}) "
-        "expert {} ({}, {}) {}, {} in {}, masters {}, moments {}, gradients {}, groups {}, ema {}, "
+        "expert {} ({}, {}) {} by {}, {} in {}, masters {}, moments {}, gradients {}, groups {}, "
+        "ema {}, "
         "micro-batches {} reduced by {}, balance {}{} adapter {} {} {} {}, watch {}, qk_clip {}, "
         "ramp {}, overlap {}, {}",
         config.model.preset, config.model.kv_heads, name_of(mesh().strategy), batch_ranks,
@@ -86,10 +87,11 @@ struct Case {
         mesh().pipeline_chunks, mesh().context_parallel, enum_name(mesh().context_exchange),
         mesh().tensor_parallel, enum_name(mesh().tensor_exchange), mesh().expert_parallel,
         enum_name(mesh().expert_sums), enum_name(mesh().expert_copies),
-        name_of(config.runtime.compute_dtype), enum_name(config.optimizer.name),
-        name_of(config.optimizer.muon_ns_dtype), name_of(config.optimizer.master_dtype),
-        name_of(config.optimizer.state_dtype), name_of(config.optimizer.gradient_dtype),
-        groups_text(), config.train.ema, config.data.accumulation_steps, enum_name(mesh().reduce),
+        name_of(config.runtime.compute_dtype), enum_name(config.runtime.fp8_scales),
+        enum_name(config.optimizer.name), name_of(config.optimizer.muon_ns_dtype),
+        name_of(config.optimizer.master_dtype), name_of(config.optimizer.state_dtype),
+        name_of(config.optimizer.gradient_dtype), groups_text(), config.train.ema,
+        config.data.accumulation_steps, enum_name(mesh().reduce),
         config.moe.balance ? enum_name(*config.moe.balance) : "auto",
         documents ? " documents"
         : mixture ? " mixture"
@@ -256,6 +258,9 @@ Case draw(std::uint64_t number) {
   if (config.runtime.compute_dtype == DType::bf16 && draws.coin()) {
     config.runtime.compute_dtype = ComputeDtype::eight_bits();
     config.runtime.fp8_gradients = draws.one_of({DType::e5m2, DType::e4m3});
+    // Tensor ranks would need many channels to have whole blocks.
+    const bool has_blocks = !mixture && mesh.tensor_parallel == 1;
+    if (has_blocks && draws.coin()) config.runtime.fp8_scales = Fp8Scales::blocks;
   }
   // Experts' sums are rounded among their ranks first, and the reference has none of these.
   const bool sums_once = config.data.accumulation_steps == 1 && mesh.pipeline_parallel == 1 &&
