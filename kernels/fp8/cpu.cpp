@@ -72,7 +72,7 @@ struct Tile {
   }
   /// All numbers share a scale.
   void join() {
-    const std::int32_t most = *std::ranges::max_element(most_of_row);
+    const std::int32_t most = *std::max_element(most_of_row.begin(), most_of_row.end());
     most_of_row.fill(most);
     most_of_column.fill(most);
   }
