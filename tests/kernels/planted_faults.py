@@ -64,7 +64,7 @@ CPU_FAULTS = {
             "scale_of_block(tile.most_of_column[c], grid().largest)",
             "scale_of_block(tile.most_of_row[c], grid().largest)"),
         "the scale of a square is that of its first row": (
-            "*std::ranges::max_element(most_of_row);",
+            "*std::max_element(most_of_row.begin(), most_of_row.end());",
             "most_of_row[0];"),
         "places behind the last square are not written": (
             "if (all->defined()) std::fill_n",
