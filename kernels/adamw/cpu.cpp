@@ -92,10 +92,9 @@ void update(const AdamWTensors& t, AdamWFactors factors, std::int64_t begin, std
   });
 }
 
-/// fp8_quantize of p.
-template <typename P>
+/// fp8_quantize of p in f32.
 void round_copy(const AdamWTensors& t, std::int64_t begin, std::int64_t end) {
-  const P* const p = t.p.data<P>();
+  const float* const p = t.p.data<float>();
   auto* const copy = reinterpret_cast<std::uint8_t*>(t.copy.raw());
   const float scale = *t.to_8_bits.scale.data<float>();
   std::int32_t most = 0;
@@ -110,7 +109,7 @@ void round_copy(const AdamWTensors& t, std::int64_t begin, std::int64_t end) {
 
 template <typename P>
 void write_copy(const AdamWTensors& t, std::int64_t begin, std::int64_t end) {
-  if (is_fp8(t.copy.dtype())) return round_copy<P>(t, begin, end);
+  if (is_fp8(t.copy.dtype())) return round_copy(t, begin, end);
   visit_floating(t.copy.dtype(), [&](auto type) {
     convert(t.copy.data<decltype(type)>() + begin, t.p.data<P>() + begin, end - begin);
   });

@@ -203,15 +203,6 @@ struct Blocks {
   Fp8ScalePlaces places;
 };
 
-/// The largest of a warp's integers.
-__device__ int warp_most(int value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value = max(value, __shfl_xor_sync(gpu::kFullWarp, value, distance));
-  }
-  return value;
-}
-
 constexpr int kTile = kFp8Block, kRowsOfWarp = kTile / (kThreads / 32);
 static_assert(kTile == 4 * 32 && kRowsOfWarp % 4 == 0);
 
@@ -261,7 +252,7 @@ __global__ void __launch_bounds__(kThreads)
     const auto most_of_four = [](const int* bits) {
       return max(max(bits[0], bits[1]), max(bits[2], bits[3]));
     };
-    const int of_tile = kSquares ? warp_most(most_of_four(of_column)) : 0;
+    const int of_tile = kSquares ? gpu::warp_most(most_of_four(of_column)) : 0;
     if (y.numbers != nullptr) {
       float inverse = 1.0f;  // of row `lane` of the warp's
 #pragma unroll
@@ -271,7 +262,7 @@ __global__ void __launch_bounds__(kThreads)
           int bits[4];
 #pragma unroll
           for (int j = 0; j < 4; ++j) bits[j] = bits_for_scale(value(i, j));
-          most = warp_most(most_of_four(bits));
+          most = gpu::warp_most(most_of_four(bits));
         }
         const float scale = scale_of_block(most, grid.largest);
         inverse = lane == i ? 1.0f / scale : inverse;

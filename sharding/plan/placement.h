@@ -80,7 +80,7 @@ struct Placement {
   /// The dtype of parameters' values where they are no masters: u8 if they are packed, and unpacked for each product.
   DType compute_dtype = DType::f32;
   /// That of the windows that units compute with (Parameter::data), and of gathers: compute_dtype, or e4m3 for
-  /// parameters that are rounded (Parameter::rounded) from values that lie elsewhere.
+  /// parameters that are rounded (Parameter::rounded) from values stored elsewhere.
   DType window_dtype = DType::f32;
   DType master_dtype = DType::f32;
   DType gradient_dtype = DType::f32;
