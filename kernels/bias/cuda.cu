@@ -13,6 +13,7 @@
 // the same bits. The last blocks to finish add the chunks' sums.
 #include "kernels/bias/op.h"
 #include "kernels/cuda/column_sums.h"
+#include "kernels/cuda/early_launch.h"
 
 namespace tessera::cuda {
 namespace {
@@ -49,6 +50,7 @@ struct Part {
 template <typename Layout>
 __global__ void __launch_bounds__(Layout::kThreads)
     forward_kernel(typename Layout::T* y, const typename Layout::T* bias, Grid grid) {
+  wait_for_launch_ahead();
   const Part part(grid, Layout::kTile);
   RowTile<Layout> added;
   added.load(bias + part.column, part.columns);
@@ -65,6 +67,7 @@ template <typename Layout>
 __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, kSumsOfLayerNorm>)
     backward_kernel(const typename Layout::T* dy, std::int64_t N, std::int64_t rows_per_block,
                     LineSums sums) {
+  wait_for_launch_ahead();
   const std::int64_t C = sums.columns, begin = blockIdx.x * rows_per_block;
   const std::int64_t end = min(begin + rows_per_block, N);
   float* const line = sums.lines + blockIdx.x * sums.stride;
@@ -90,8 +93,8 @@ void bias_forward(Out y, const Tensor& bias) {
     using Layout = decltype(layout);
     using T = typename Layout::T;
     const Grid grid(y, Layout::kTile, /*most_blocks=*/1 << 16);
-    launch(forward_kernel<Layout>, grid.blocks(), dim3(Layout::kThreads), 0, stream(), y.data<T>(),
-           bias.data<T>(), grid);
+    launch_early(forward_kernel<Layout>, grid.blocks(), dim3(Layout::kThreads), 0, stream(),
+                 y.data<T>(), bias.data<T>(), grid);
   });
 }
 
@@ -104,9 +107,9 @@ void bias_backward(Out dbias, const Tensor& dy, Accumulate accumulate) {
     using T = typename Layout::T;
     const RowChunks chunks = chunks_for_summing<Layout, kSumsOfLayerNorm>(N);
     const PartialLines lines(chunks.count, 1, C);
-    launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
-           dim3(Layout::kThreads), 0, stream(), dy.data<T>(), N, chunks.rows,
-           line_sums({{dbias, accumulate}}, lines));
+    launch_early(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
+                 dim3(Layout::kThreads), 0, stream(), dy.data<T>(), N, chunks.rows,
+                 line_sums({{dbias, accumulate}}, lines));
   });
 }
 

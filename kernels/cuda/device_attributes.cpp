@@ -49,6 +49,10 @@ bool has_fp8_blocks() {
   return attributes().major == 9 && attributes().minor == 0;
 }
 
+bool has_early_launches() {
+  return attributes().major >= 9;
+}
+
 bool has_fast_f64() {
   const int major = attributes().major;
   return attributes().minor == 0 && (major == 8 || major == 9 || major == 10);

@@ -12,6 +12,8 @@ bool has_hopper();
 bool has_fp8();
 /// Does cuBLASLt take scales of blocks of them? It is for architecture 9.0.
 bool has_fp8_blocks();
+/// Can a launch begin before the one ahead of it has ended? It can since architecture 9.0.
+bool has_early_launches();
 /// Does the device compute in f64 at half the rate of f32, as sm_80, sm_90 and sm_100 do? The others have
 /// 1/64 of it ("CUDA C++ Programming Guide", "Arithmetic Instructions").
 bool has_fast_f64();

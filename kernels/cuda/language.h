@@ -5,7 +5,8 @@
 //   - CUDA C++: threadIdx, __syncthreads, shuffles and votes, atomics, float4, ...;
 //   - TESSERA_SHARED(type, name, [extents]) declares static shared memory;
 //   - gpu::SharedMemory carves the dynamic shared memory of a launch into arrays;
-//   - gpu::launch starts a kernel on a gpu::Grid, in clusters if the grid asks for them;
+//   - gpu::launch starts a kernel on a gpu::Grid, in clusters if the grid asks for them; early_launch.h has
+//     launches that begin before the one ahead has ended;
 //   - kernels/cuda/tensor_core.h has cp.async, ldmatrix and mma.sync.
 //
 // Element types are Tessera's own bfloat16 and float16 (runtime/half.h), converted by
@@ -45,11 +46,12 @@
 
 namespace tessera::gpu {
 
-/// A grid's extents, its clusters (kernels/cuda/cluster.h), and the place of the launch: kernels of several
-/// files have the same name.
+/// A grid's extents, its clusters (kernels/cuda/cluster.h), whether it begins early (kernels/cuda/early_launch.h),
+/// and the place of the launch: kernels of several files have the same name.
 struct Grid {
   dim3 extents;
   unsigned cluster;  // blocks of a cluster, neighbours along x
+  bool early = false;
   std::source_location site;
 
   template <std::convertible_to<dim3> Extents>
@@ -72,11 +74,18 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, dim3 block, std::si
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute clusters{};
-  clusters.id = cudaLaunchAttributeClusterDimension;
-  clusters.val.clusterDim = {grid.cluster, 1, 1};
-  config.attrs = &clusters;
-  config.numAttrs = grid.cluster > 1 ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {grid.cluster, 1, 1};
+  }
+  if (grid.early) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
   cuda::check_status(
       cudaLaunchKernelEx(&config, kernel,
                          static_cast<Parameters>(std::forward<Arguments>(arguments))...),
@@ -120,7 +129,8 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, dim3 block, std::si
       static_cast<Parameters>(std::forward<Arguments>(arguments))...};
   emulation::check_parameters(values);
   emulation::enqueue(
-      stream, [=] { emulation::run(launch, kernel, values); }, emulation::words_of(values));
+      stream, [=] { emulation::run(launch, kernel, values); }, emulation::words_of(values),
+      grid.early);
 }
 
 #endif

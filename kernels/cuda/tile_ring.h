@@ -10,6 +10,7 @@
 
 #include <cstddef>
 
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/numeric.h"
 
@@ -76,7 +77,7 @@ struct TileRing {
   __device__ void release(unsigned number) const { gpu::arrive(empty[number % kStages]); }
 };
 
-/// Carves the barriers of all rings, and initializes them. All threads call this.
+/// Carves the barriers of all rings, and initializes them. Waits for the launch ahead. All threads call this.
 template <typename... Rings>
 __device__ void begin_rings(TileMemory& shared, Rings&... rings) {
   (rings.take_barriers(shared), ...);
@@ -85,6 +86,7 @@ __device__ void begin_rings(TileMemory& shared, Rings&... rings) {
     publish_barriers();
   }
   __syncthreads();
+  wait_for_launch_ahead();
 }
 
 /// Calls produce() with one warp, and consume() with the consumers' threads. The consumers have the

@@ -13,6 +13,7 @@
 //            kind's dweight stay in registers (kernels/cuda/rows.h, column_sums.h). The last blocks
 //            to finish add the chunks' sums.
 #include "kernels/cuda/column_sums.h"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/row_grid.h"
 #include "kernels/qk_norm/op.h"
@@ -59,6 +60,7 @@ struct Forward {
 
 template <RopePairs pairs, bool kAligned, typename T>
 __global__ void __launch_bounds__(kThreads) forward_kernel(Forward<T> p) {
+  wait_for_launch_ahead();
   constexpr int kPairs = kPairsOf<T>;
   const std::int64_t n = blockIdx.x;
   const std::int64_t position =
@@ -101,8 +103,8 @@ void launch_forward(const Forward<T>& p, std::int64_t rows) {
                        is_vectorizable(p.rotary.cosine, half) &&
                        is_vectorizable(p.rotary.sine, half);
   const auto [blocks, threads] = row_grid(rows, std::int64_t{p.heads} * p.lanes);
-  launch(aligned ? forward_kernel<pairs, true, T> : forward_kernel<pairs, false, T>, blocks,
-         threads, 0, stream(), p);
+  launch_early(aligned ? forward_kernel<pairs, true, T> : forward_kernel<pairs, false, T>, blocks,
+               threads, 0, stream(), p);
 }
 
 template <typename T>
@@ -122,6 +124,7 @@ struct Backward {
 template <typename Layout>
 __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
     backward_kernel(Backward<typename Layout::T> p) {
+  wait_for_launch_ahead();
   const std::int64_t begin = blockIdx.x * p.tokens_per_block;
   const auto tokens = static_cast<unsigned>(min(p.tokens_per_block, p.N - begin));
   const int size = p.x.head_size;
@@ -237,8 +240,8 @@ void qk_norm_backward(Out dx, Out dweight, const Tensor& x, const Tensor& weight
                           .first = {number * queries, static_cast<int>(heads) + number * keys},
                           .count = {queries, keys},
                           .sums = line_sums(sums, lines)};
-      launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
-             dim3(Layout::kThreads), 0, stream(), p);
+      launch_early(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
+                   dim3(Layout::kThreads), 0, stream(), p);
     });
   });
 }

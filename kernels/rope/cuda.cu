@@ -6,6 +6,7 @@
 // Traffic: every element of queries and keys read and written once, 4N(Hq + Hkv)D bytes in 16 bits.
 // The table's row (4D bytes in f32) is read from memory once per token and from the first cache by
 // all of the token's heads.
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/row_grid.h"
 #include "kernels/rope/device.h"
@@ -31,6 +32,7 @@ struct Arguments {
 
 template <RopePairs pairs, bool kAligned, typename T>
 __global__ void __launch_bounds__(kThreads) rope_kernel(Arguments<T> of) {
+  gpu::wait_for_launch_ahead();
   constexpr int kPairs = kPairsOf<T>;
   const unsigned n = blockIdx.x, item = static_cast<unsigned>(gpu::item_of_row());
   const unsigned per_head = (of.half + kPairs - 1) / kPairs;
@@ -59,8 +61,8 @@ void turn(const Arguments<T>& of, std::int64_t rows) {
       gpu::is_vectorizable(of.rotary.sine, of.half);
   const auto [blocks, threads] =
       gpu::row_grid(rows, std::int64_t{of.heads} * ceil_div(of.half, kPairsOf<T>));
-  gpu::launch(aligned ? rope_kernel<pairs, true, T> : rope_kernel<pairs, false, T>, blocks, threads,
-              0, gpu::stream(), of);
+  gpu::launch_early(aligned ? rope_kernel<pairs, true, T> : rope_kernel<pairs, false, T>, blocks,
+                    threads, 0, gpu::stream(), of);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/numeric.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/row_grid.h"
@@ -40,6 +41,7 @@ struct Rows {
 template <typename Activation, int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(Rows<T> y, Rows<const T> gate, Rows<const T> up, std::int64_t columns) {
+  gpu::wait_for_launch_ahead();
   const std::int64_t n = blockIdx.x, column = gpu::item_of_row() * kWidth;
   if (column >= columns) return;
   float g[kWidth], u[kWidth], result[kWidth];
@@ -54,6 +56,7 @@ template <typename Activation, int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(Rows<T> dgate, Rows<T> dup, Rows<const T> dy, Rows<const T> gate,
                     Rows<const T> up, std::int64_t columns) {
+  gpu::wait_for_launch_ahead();
   const std::int64_t n = blockIdx.x, column = gpu::item_of_row() * kWidth;
   if (column >= columns) return;
   float d[kWidth], g[kWidth], u[kWidth];
@@ -79,6 +82,7 @@ struct WeighedBackward {
 /// A block has one row and runs along it. Each result is rounded where its own operation would store it.
 template <int kWidth, typename T, typename U>
 __global__ void __launch_bounds__(kThreads) weighed_backward_kernel(WeighedBackward<T, U> x) {
+  gpu::wait_for_launch_ahead();
   const std::int64_t slot = blockIdx.x, row = x.slots.place(slot);
   const float weight = x.slots.weight(slot);
   for (int part = 0; part < x.parts; ++part) {
@@ -121,7 +125,7 @@ void swiglu_forward(Out y, const Columns& gate, const Columns& up, Gate activati
     const Rows<const T> g(gate), u(up);
     const auto launch = [&](auto kernel, int width) {
       const auto [blocks, threads] = gpu::row_grid(y.size(0), columns / width);
-      gpu::launch(kernel, blocks, threads, 0, gpu::stream(), to, g, u, columns);
+      gpu::launch_early(kernel, blocks, threads, 0, gpu::stream(), to, g, u, columns);
     };
     constexpr int kWidth = gpu::Vector<T>::kSize;
     const bool vectors =
@@ -141,7 +145,7 @@ void swiglu_backward(const Columns& dgate, const Columns& dup, const Tensor& dy,
     const Rows<const T> from({dy, 0, columns}), g(gate), u(up);
     const auto launch = [&](auto kernel, int width) {
       const auto [blocks, threads] = gpu::row_grid(dy.size(0), columns / width);
-      gpu::launch(kernel, blocks, threads, 0, gpu::stream(), dg, du, from, g, u, columns);
+      gpu::launch_early(kernel, blocks, threads, 0, gpu::stream(), dg, du, from, g, u, columns);
     };
     constexpr int kWidth = gpu::Vector<T>::kSize;
     const bool vectors = dg.is_vectorizable(columns) && du.is_vectorizable(columns) &&
@@ -173,8 +177,8 @@ void weighed_swiglu_backward(Out y, Out dweights, const Columns& dgate, const Co
       const auto launch = [&](auto kernel, int vector) {
         const std::int64_t threads =
             std::clamp<std::int64_t>(round_up(width / vector, 32), 32, kThreads);
-        gpu::launch(kernel, dim3(static_cast<unsigned>(dy.size(0))),
-                    dim3(static_cast<unsigned>(threads)), 0, gpu::stream(), x);
+        gpu::launch_early(kernel, dim3(static_cast<unsigned>(dy.size(0))),
+                          dim3(static_cast<unsigned>(threads)), 0, gpu::stream(), x);
       };
       constexpr int kWidth = gpu::Vector<T>::kSize;
       const bool vectors = width % kWidth == 0 && x.y.is_vectorizable(columns) &&

@@ -10,8 +10,8 @@ if(TARGET test_emulation_counts)
   tessera_counted_kernels(counted_test_kernels ${CMAKE_CURRENT_LIST_DIR}/counted_kernels.cu)
   target_link_libraries(test_emulation_counts PRIVATE counted_test_kernels)
 endif()
-foreach(target test_emulation test_emulation_hopper test_emulation_cluster)
-  target_link_libraries(${target} PRIVATE tessera::kernels) # tensor maps
+foreach(target test_emulation test_emulation_hopper test_emulation_cluster test_emulation_early_launch)
+  target_link_libraries(${target} PRIVATE tessera::kernels) # tensor maps, and attributes of the device
 endforeach()
 
 add_executable(planted ${CMAKE_CURRENT_LIST_DIR}/planted.cpp)

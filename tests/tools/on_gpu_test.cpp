@@ -76,7 +76,8 @@ TEST_CASE("on_gpu.sh: names failed parts, skips parts with missing tools, runs t
   CHECK_THAT(read_text_file(folder / "out/step.log"),
              Contains("--model gpt2-xl --batch 4 ") && Contains("--attention cudnn"));
   CHECK_THAT(read_text_file(folder / "out/step_choices.log"),
-             Contains("runtime.graph=true") && Contains("kernels.cublaslt=measured"));
+             Contains("runtime.graph=true") && Contains("kernels.cublaslt=measured") &&
+                 Contains("step_gpt2-xl_early.json kernels.early_launch=true"));
   CHECK_THAT(read_text_file(folder / "out/step_choices.log"),
              Contains("step_llama3.2-1b_separate.json kernels.swiglu=separate") &&
                  !Contains("step_gpt2_separate.json"));

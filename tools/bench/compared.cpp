@@ -49,6 +49,7 @@ constexpr std::string_view kWithoutEffect[] = {"data.train",
                                                "sharding.check_replicas",
                                                "sharding.offload",
                                                "sharding.activation_checkpointing",
+                                               "kernels.early_launch",
                                                "runtime.graph",
                                                "runtime.threads",
                                                "runtime.pin"};

@@ -94,6 +94,8 @@ def program_of(config):
     name = f"tessera, attention {config['kernels.attention']}"
     if str(config["runtime.graph"]).lower() == "true":
         name += ", one graph"
+    if str(config.get("kernels.early_launch")).lower() == "true":
+        name += ", early launches"
     if config["kernels.cublaslt"] == "measured":
         name += ", measured algorithms"
     if config.get("kernels.swiglu") == "separate":

@@ -11,7 +11,7 @@
 #   kernel_tests   tests of the kernels                                   5 min
 #   kernels        bench_kernels, against copies, cuBLASLt and cuDNN      5 min
 #   step           bench_step of three models, both attentions            5 min
-#   step_choices   the same as a graph, and by other kernels              5 min
+#   step_choices   the same as a graph, and by other kernels              7 min
 #   torch_step     the same steps in PyTorch, eager and compiled         10 min
 #   torch_large    llama3.2-1b and 8B, and a mixture of experts, in both  10 min
 #   torch_llmq     a step of 524,288 tokens in both, as llmq measures     10 min
@@ -71,7 +71,9 @@ step_choices() {
   local status=0
   steps_with graph runtime.graph=true || status=1
   steps_with measured kernels.cublaslt=measured || status=1
+  steps_with early kernels.early_launch=true || status=1
   local steps=("gpt2 16") # the one with GELU
+  steps_with early_graph kernels.early_launch=true runtime.graph=true || status=1
   steps_with own_gelu kernels.gelu=own || status=1
   steps=("llama3.2-1b 4") # the one with SwiGLU
   steps_with separate kernels.swiglu=separate || status=1
@@ -142,7 +144,7 @@ begin
 part kernel_tests 5 kernel_tests
 part kernels 5 kernels
 part step 5 "$(declare -p steps); step"
-part step_choices 5 "$(declare -p steps); step_choices"
+part step_choices 7 "$(declare -p steps); step_choices"
 part torch_step 10 "$(declare -p steps); torch_step"
 part torch_large 10 torch_large
 part torch_llmq 10 torch_llmq

@@ -291,6 +291,7 @@ struct KernelsConfig {
   GeluChoice gelu = GeluChoice::library;
   /// 0: the device's default.
   std::int64_t head_chunk = 0;
+  bool early_launch = false;
 };
 
 /// The texts of train.sample_every.

@@ -112,6 +112,10 @@ std::vector<Key> kernels_keys(KernelsConfig& kernels) {
           "Tokens whose logits the head and its loss compute at a time; 0 = 1,024 on a CPU and "
           "4,096 on a GPU. More take more workspace, which `tessera plan` shows, and read and "
           "write the gradient of the head's weight less often. Bits depend on this number."),
+      flag_key(
+          "kernels.early_launch", kernels.early_launch,
+          "On a GPU of architecture 9.0 or later a kernel of this project starts while the one "
+          "ahead of it ends (programmatic dependent launch); no GPU has measured it yet."),
   };
 }
 

@@ -2,7 +2,7 @@
 // bits, and 12 bytes a query.
 #include "kernels/attention/cuda/query_statistics.h"
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/early_launch.h"
 #include "runtime/category.h"
 
 namespace tessera::cuda::attention {
@@ -13,6 +13,7 @@ constexpr int kThreads = 4 * kStatisticsPadding;  // four lanes a query
 /// A block has kStatisticsPadding queries of a head.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) statistics_kernel(const BackwardArguments<T> x) {
+  gpu::wait_for_launch_ahead();
   const Extents& n = x.extents;
   const auto block = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int blocks_of_head = padded_queries(n.queries) / kStatisticsPadding;
@@ -26,8 +27,8 @@ void launch(const BackwardCall& call, const Tensor& statistics) {
   const std::int64_t blocks =
       call.q.batch * call.q.heads *
       (padded_queries(static_cast<int>(call.q.tokens)) / kStatisticsPadding);
-  gpu::launch(statistics_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0,
-              gpu::stream(), BackwardArguments<T>(call, statistics));
+  gpu::launch_early(statistics_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0,
+                    gpu::stream(), BackwardArguments<T>(call, statistics));
 }
 
 }  // namespace

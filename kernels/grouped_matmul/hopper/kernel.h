@@ -36,6 +36,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/device_attributes.h"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/work_queue.h"
 #include "kernels/grouped_matmul/hopper/consumer.h"
 #include "kernels/grouped_matmul/hopper/epilogue.h"
@@ -167,9 +168,9 @@ void launch(const Problem<T, U>& p) {
   }
   const unsigned cluster = blocks_of_cluster(p);
   const unsigned clusters = static_cast<unsigned>(gpu::multiprocessors()) / cluster;
-  gpu::launch(grouped_hopper_kernel<kDirection, kColumns, kResult, kGathered, T, U>,
-              gpu::Grid(dim3(clusters * cluster), cluster), dim3(gpu::kRoleThreads), Memory::kBytes,
-              gpu::stream(), p, maps, tickets(current_stream()));
+  gpu::launch_early(grouped_hopper_kernel<kDirection, kColumns, kResult, kGathered, T, U>,
+                    gpu::Grid(dim3(clusters * cluster), cluster), dim3(gpu::kRoleThreads),
+                    Memory::kBytes, gpu::stream(), p, maps, tickets(current_stream()));
 }
 
 /// A wide tile reads less per product. Narrow ones are taken where wide ones would be half empty, and

@@ -48,6 +48,10 @@ void Block::make_ready(unsigned warp, unsigned lanes) {
 
 // The schedule's choice among the threads that can run; null if there are none.
 Thread* Block::next() {
+  if (ready_warps_ == 0 && end_of_launch_ahead_) {
+    std::exchange(end_of_launch_ahead_, nullptr)();
+    wake(end_waiters_);
+  }
   if (ready_warps_ == 0) return nullptr;
   const bool here = (ready_warps_ >> warp_ & 1u) != 0;
   switch (schedule_.threads) {
@@ -125,6 +129,9 @@ void Block::run_thread() {
 }
 
 void Block::end_thread() {
+  if (early_ && !running_->has_waited) {
+    fail("the thread ends without a wait for the launch ahead, and its launch is early");
+  }
   if (!running_->copies.empty()) fail("the thread ends with asynchronous copies in flight");
   if (running_->at_cluster_barrier) {
     fail("the thread ends after barrier.cluster.arrive without a wait");
@@ -148,6 +155,7 @@ void Block::suspend(const char* waits_in, unsigned mask, const Site& site) {
 }
 
 void Block::change_to(Thread& other) {
+  if (&other == running_) return;  // its own step has ended the launch ahead
   Fiber& own = *running_->fiber;
   enter(other);
   ++statistics.switches;
@@ -157,6 +165,11 @@ void Block::change_to(Thread& other) {
 void Block::wait_in(Waiters& waiters, const char* kind, const Site& site) {
   waiters.lanes[running_->number / kWarpSize] |= 1u << lane();
   suspend(kind, 0, site);
+}
+
+void Block::wait_for_launch_ahead(const Site& site) {
+  running_->has_waited = true;
+  if (end_of_launch_ahead_) wait_in(end_waiters_, "wait_for_launch_ahead", site);
 }
 
 void Block::wake(Waiters& waiters) {
@@ -215,7 +228,7 @@ void Block::abandon_fibers() {
 
 // ---- A block's life ---------------------------------------------------------------------------
 
-void Block::begin_grid(const Launch& launch) {
+void Block::begin_grid(const Launch& launch, std::function<void()> end_of_launch_ahead) {
   const dim3 threads = launch.block;
   gridDim = launch.grid;
   blockDim = threads;
@@ -234,6 +247,9 @@ void Block::begin_grid(const Launch& launch) {
   shared_.begin_grid(launch);
   schedule_ = launch.schedule;
   random_ = schedule_.seed;
+  early_ = end_of_launch_ahead != nullptr;
+  end_of_launch_ahead_ = std::move(end_of_launch_ahead);
+  end_waiters_ = {};
   host_.adopt();
   publish(&start_);
 }
@@ -286,7 +302,7 @@ void Block::run(uint3 first, void (*body)(const void*), const void* arguments) {
   }
   for (Thread& thread : threads_) {
     thread.fiber = nullptr;
-    thread.done = false;
+    thread.done = thread.has_waited = false;
     thread.copies.clear();
     thread.has_fenced = thread.at_cluster_barrier = false;
     thread.atomics.clear();

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <source_location>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ struct Thread {
   uint3 index{};
   Fiber* fiber = nullptr;  // its stack, from its first step on
   bool done = false;
+  bool has_waited = false;  // for the launch ahead
   PendingCopies copies;
   // Under the thread sanitizer.
   bool has_fenced = false;          // its atomic operations publish its accesses
@@ -103,8 +105,8 @@ class Block {
 
   /// Runs the cluster whose first block is at `first`: each thread calls body(arguments). Raises Failure.
   void run(uint3 first, void (*body)(const void*), const void* arguments);
-  /// Before the blocks of a grid run, and after.
-  void begin_grid(const Launch& launch);
+  /// Before the blocks of a grid run, and after. The launch is early if there is an end of the one ahead (early.h).
+  void begin_grid(const Launch& launch, std::function<void()> end_of_launch_ahead);
   void end_grid();
   /// A pseudo-random number below `bound` (at most 2^32), from the schedule's seed.
   unsigned draw(unsigned bound);
@@ -141,6 +143,8 @@ class Block {
   void wait_for_cluster(const Site& site);
   /// Whether all threads of the cluster have been at its barrier.
   bool has_synchronized() const { return cluster_barrier_.turn > 0; }
+
+  void wait_for_launch_ahead(const Site& site);
 
   /// Suspends the running thread until it is woken. It may be woken too early.
   void wait_in(Waiters& waiters, const char* kind, const Site& site);
@@ -203,6 +207,9 @@ class Block {
   EventLog events_;
   SharedBarriers barriers_;
   Waiters register_waiters_;
+  bool early_ = false;
+  std::function<void()> end_of_launch_ahead_;  // null once it was called
+  Waiters end_waiters_;
   int first_registers_ = 0;
   Schedule schedule_;
   std::uint64_t random_ = 0;

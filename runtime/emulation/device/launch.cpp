@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "runtime/emulation/device/block.h"
+#include "runtime/emulation/device/early.h"
 #include "runtime/emulation/device/function_name.h"
 #include "runtime/emulation/device/held.h"
 #include "runtime/emulation/device/sanitizers.h"
@@ -21,6 +23,8 @@ namespace tessera::emulation {
 namespace {
 
 std::mutex mutex;  // guards all below, and `block`
+
+std::function<void()> end_of_launch_ahead;  // null: the next launch is not early
 
 unsigned held = 0;
 HeldLaunch held_launch;
@@ -147,7 +151,7 @@ void check(const Launch& launch) {
 void run(const Launch& launch, void (*body)(const void*), const void* arguments) {
   check(launch);
   const std::lock_guard lock(mutex);
-  block.begin_grid(launch);
+  block.begin_grid(launch, std::exchange(end_of_launch_ahead, nullptr));
   struct End {  // also when a block fails
     const Launch& launch;
     Statistics before;
@@ -198,6 +202,11 @@ void start_event_list() {
 std::vector<KernelEvent> take_event_list() {
   const std::lock_guard lock(mutex);
   return block.events().take();
+}
+
+void begin_early(std::function<void()> end) {
+  const std::lock_guard lock(mutex);
+  end_of_launch_ahead = std::move(end);
 }
 
 void hold_multiprocessors(unsigned count) {

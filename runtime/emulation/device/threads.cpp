@@ -45,6 +45,10 @@ void fence_block() {
   publish(point);
 }
 
+void wait_for_launch_ahead(const Site& site) {
+  block.wait_for_launch_ahead(site);
+}
+
 unsigned lane() {
   return block.lane();
 }

@@ -14,6 +14,8 @@ namespace tessera::emulation {
 using Site = std::source_location;
 
 unsigned lane();
+/// Returns once the launch ahead has ended (early.h).
+void wait_for_launch_ahead(const Site& site);
 int synchronize_block(const char* kind, bool predicate, const Site& site);
 void synchronize_warp(unsigned mask, const Site& site);
 unsigned vote(unsigned mask, bool predicate, const char* kind, const Site& site);

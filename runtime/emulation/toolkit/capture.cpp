@@ -74,7 +74,8 @@ void check_uses(const std::vector<MemoryUse>& uses) {
 
 void submit(CUstream_st& stream, Work work) {
   if (stream.capture == nullptr) {
-    return Devices::get().enqueue(stream, {.work = std::move(work.run), .devices = work.devices});
+    return Devices::get().enqueue(
+        stream, {.work = std::move(work.run), .devices = work.devices, .early = work.early});
   }
   const bool mark = work.mark;
   const auto shared = std::make_shared<const Work>(std::move(work));
@@ -83,7 +84,11 @@ void submit(CUstream_st& stream, Work work) {
     shared->run();
   };
   record(
-      stream, [=] { return std::vector{Item{.work = run, .devices = shared->devices}}; }, mark);
+      stream,
+      [=] {
+        return std::vector{Item{.work = run, .devices = shared->devices, .early = shared->early}};
+      },
+      mark);
 }
 
 void submit(CUstream_st& stream, std::function<std::vector<Item>()> items) {

@@ -33,7 +33,8 @@ struct Work {
   std::function<void()> run;
   unsigned devices = 0;  // bit i: it may touch the memory of device i
   std::vector<MemoryUse> uses{};
-  bool mark = false;  // CUgraphNode_st::mark
+  bool early = false;  // Item::early
+  bool mark = false;   // CUgraphNode_st::mark
 };
 
 /// Queues the work, or records it if the stream captures.

@@ -31,6 +31,7 @@ struct Range {
   bool open;
 };
 Range ranges[kMostDevices];
+bool before_wait;  // an early launch runs that has not waited for the launch ahead
 struct sigaction next_handler;
 
 /// Explains a fault in device memory, then lets the next handler (the sanitizer's, the test runner's)
@@ -43,9 +44,12 @@ void explain_fault(int signal, siginfo_t* info, void*) {
     const std::byte* const begin = ranges[device].begin;
     if (begin == nullptr || address < begin || address >= begin + kArenaBytes) continue;
     char text[200];
-    const int length = std::snprintf(
-        text, sizeof text, "emulated device: %s memory of device %zu (at %p)\n",
-        working ? "work on another device touches" : "the host touches", device, info->si_addr);
+    const int length =
+        std::snprintf(text, sizeof text, "emulated device: %s memory of device %zu (at %p)\n",
+                      before_wait ? "a kernel that has not waited for the launch ahead touches"
+                      : working   ? "work on another device touches"
+                                  : "the host touches",
+                      device, info->si_addr);
     (void)!write(STDERR_FILENO, text, static_cast<std::size_t>(length));
   }
   sigaction(signal, &next_handler, nullptr);
@@ -142,8 +146,9 @@ std::size_t DeviceMemory::bytes() const {
   return sum;
 }
 
-void DeviceMemory::open(unsigned devices) {
+void DeviceMemory::open(unsigned devices, bool of_early_launch) {
   handle_faults();
+  before_wait = of_early_launch;
   for (std::size_t device = 0; device < arenas_.size(); ++device) {
     Arena& arena = *arenas_[device];
     const bool wanted = (devices >> device & 1) != 0;

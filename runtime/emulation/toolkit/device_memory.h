@@ -36,8 +36,8 @@ class DeviceMemory {
   std::size_t bytes() const;
 
   /// From here on the calling thread may touch the memory of the devices in the set (bit i: device
-  /// i) and of no other device.
-  void open(unsigned devices);
+  /// i) and of no other device. `of_early_launch`: the thread runs a launch up to its wait (device/early.h).
+  void open(unsigned devices, bool of_early_launch = false);
   void close() { open(0); }
 
  private:

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/emulation/device/early.h"
 #include "runtime/emulation/device/held.h"
 
 namespace tessera::emulation {
@@ -159,7 +160,8 @@ void Devices::run_first(CUstream_st& stream) {
   Item item = std::move(stream.items.front());
   stream.items.pop_front();
   if (item.work) {
-    memory.open(item.devices);
+    memory.open(item.early ? 0 : item.devices, item.early);
+    if (item.early) begin_early([&] { memory.open(item.devices); });
     hold_multiprocessors(held_on(stream.device));
     try {
       item.work();

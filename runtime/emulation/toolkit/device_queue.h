@@ -44,6 +44,7 @@ struct Capture;
 struct Item {
   std::function<void()> work;
   unsigned devices = 0;  // bit i: the work may touch the memory of device i
+  bool early = false;    // a launch that begins before the work ahead has ended (device/early.h)
   PointHandle pass;
   PointHandle wait;
 };

@@ -13,7 +13,7 @@
 namespace tessera::emulation {
 
 void enqueue(cudaStream_t stream, std::function<void()> work,
-             const std::vector<std::uintptr_t>& words) {
+             const std::vector<std::uintptr_t>& words, bool early) {
   Devices& devices = Devices::get();
   const auto lock = devices.lock();
   cudaError_t error = check_work(stream);
@@ -29,7 +29,8 @@ void enqueue(cudaStream_t stream, std::function<void()> work,
   ++devices.host_calls.launches;
   submit(*stream, {.run = std::move(work),
                    .devices = devices.windows.reached_by(stream->device, words),
-                   .uses = uses_of(*stream, words)});
+                   .uses = uses_of(*stream, words),
+                   .early = early});
 }
 
 SharedMemoryLimits shared_memory_limits(const void* kernel) {

@@ -20,11 +20,11 @@ namespace tessera::emulation {
 
 /// Queues `work` as a kernel launch, or records it if the stream captures. `words`: those of the
 /// kernel's parameters. A graph is refused to run when device memory at such an address was freed
-/// after the capture. Raises Error if the stream belongs to another device than the
+/// after the capture. `early`: Item::early. Raises Error if the stream belongs to another device than the
 /// calling thread's, as the toolkit does. An exception in `work` becomes the device's failure:
 /// cudaErrorLaunchFailure at the next synchronizing call and at every call after it.
 void enqueue(cudaStream_t stream, std::function<void()> work,
-             const std::vector<std::uintptr_t>& words = {});
+             const std::vector<std::uintptr_t>& words = {}, bool early = false);
 
 /// A place at which streams stop until it is opened, as at a call of a GPU that never answers.
 class Gate {

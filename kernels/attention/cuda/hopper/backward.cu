@@ -8,7 +8,7 @@
 #include "kernels/attention/cuda/hopper/key_value_gradient.h"
 #include "kernels/attention/cuda/hopper/query_gradient.h"
 #include "kernels/attention/cuda/launchers.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/early_launch.h"
 
 namespace tessera::cuda::attention {
 namespace {
@@ -63,9 +63,9 @@ void launch(const BackwardCall& call, const Tensor& statistics) {
   const BackwardSchedule schedule(arguments.extents, sizeof(T));
   const BackwardMaps maps{map_of(call.q, kRowsOfBlock), map_of(call.d_o, kRowsOfBlock),
                           map_of(call.k, kRowsOfBlock), map_of(call.v, kRowsOfBlock)};
-  gpu::launch(backward_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule.count()),
-              dim3(gpu::kRoleThreads), BackwardMemory<T, kHeadSize>::kBytes, gpu::stream(),
-              arguments, maps, schedule, work_queue(schedule.count()));
+  gpu::launch_early(backward_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule.count()),
+                    dim3(gpu::kRoleThreads), BackwardMemory<T, kHeadSize>::kBytes, gpu::stream(),
+                    arguments, maps, schedule, work_queue(schedule.count()));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@
 // docs/kernels/attention_hopper.md explains the kernel and draws its events.
 #include "kernels/attention/cuda/hopper/pipeline.h"
 #include "kernels/attention/cuda/launchers.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/early_launch.h"
 
 namespace tessera::cuda::attention {
 namespace {
@@ -211,9 +211,9 @@ void launch(const ForwardCall& call) {
                      std::int64_t{2 * sizeof(T)} * n.keys * n.head_size / n.group());
   const Schedule schedule = persistent_schedule(all);
   const TensorMaps maps{map_of(call.q, kQueries), map_of(call.k, kKeys), map_of(call.v, kKeys)};
-  gpu::launch(forward_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule.count()),
-              dim3(gpu::kRoleThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments, maps,
-              schedule, work_queue(schedule.count()));
+  gpu::launch_early(forward_hopper_kernel<T, kHeadSize, kCut>, persistent_grid(schedule.count()),
+                    dim3(gpu::kRoleThreads), Memory<T, kHeadSize>::kBytes, gpu::stream(), arguments,
+                    maps, schedule, work_queue(schedule.count()));
 }
 
 }  // namespace
