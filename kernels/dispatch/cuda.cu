@@ -6,6 +6,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/numeric.h"
 #include "kernels/cuda/radix_sort.h"
@@ -31,6 +32,7 @@ __device__ inline std::int64_t expert_of(std::uint64_t word) {
 __global__ void __launch_bounds__(kThreads)
     words_kernel(std::uint64_t* words, const std::int32_t* ids, std::int64_t rows,
                  std::int64_t experts, FaultSlot fault) {
+  gpu::wait_for_launch_ahead();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= rows) return;
   std::int64_t expert = ids[i];
@@ -46,6 +48,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     places_kernel(std::int32_t* places, std::int32_t* offsets, std::int32_t* slots,
                   const std::uint64_t* sorted, std::int64_t rows, std::int64_t experts) {
+  gpu::wait_for_launch_ahead();
   const std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (p > rows) return;
   if (p < rows) {
@@ -70,6 +73,7 @@ __device__ void scale(float (&values)[kWidth], float factor) {
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     dispatch_kernel(T* y, const T* x, Slots<T> slots, std::int64_t columns) {
+  gpu::wait_for_launch_ahead();
   const std::int64_t n = blockIdx.x, column = gpu::item_of_row() * kWidth;
   if (column >= columns) return;
   float row[kWidth];
@@ -86,6 +90,7 @@ __global__ void __launch_bounds__(kThreads)
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(T* y, const T* x, const T* residual, Slots<T> slots, std::int64_t columns) {
+  gpu::wait_for_launch_ahead();
   const std::int64_t n = blockIdx.x, column = gpu::item_of_row() * kWidth;
   if (column >= columns) return;
   float sum[kWidth] = {};
@@ -106,6 +111,7 @@ template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     weigh_backward_kernel(T* dx, T* dweights, const T* dy, const T* x, Slots<T> slots,
                           std::int64_t columns) {
+  gpu::wait_for_launch_ahead();
   const std::int64_t slot = blockIdx.x, first = slots.place(slot) * columns;
   const float weight = slots.weight(slot);
   float dot = 0.0f;
@@ -145,17 +151,18 @@ void dispatch_order(Out places, Out offsets, Out slots, const Tensor& experts) {
   const CategoryScope scope(Category::workspace);
   Tensor words = Tensor::empty({rows}, DType::i64);
   if (rows > 0) {
-    gpu::launch(words_kernel, dim3(gpu::blocks_for(rows, kThreads, INT32_MAX)), dim3(kThreads), 0,
-                gpu::stream(), reinterpret_cast<std::uint64_t*>(words.raw()),
-                experts.data<std::int32_t>(), rows, E,
-                fault_slot(current_stream(),
-                           "dispatch: the expert at position {} is not one of the experts"));
+    gpu::launch_early(words_kernel, dim3(gpu::blocks_for(rows, kThreads, INT32_MAX)),
+                      dim3(kThreads), 0, gpu::stream(),
+                      reinterpret_cast<std::uint64_t*>(words.raw()), experts.data<std::int32_t>(),
+                      rows, E,
+                      fault_slot(current_stream(),
+                                 "dispatch: the expert at position {} is not one of the experts"));
     words = gpu::radix_sorted(words, 32, 32 + std::bit_width(static_cast<std::uint64_t>(E)));
   }
-  gpu::launch(places_kernel, dim3(gpu::blocks_for(rows + 1, kThreads, INT32_MAX)), dim3(kThreads),
-              0, gpu::stream(), places.data<std::int32_t>(), offsets.data<std::int32_t>(),
-              gpu::pointer<std::int32_t>(slots),
-              reinterpret_cast<const std::uint64_t*>(words.raw()), rows, E);
+  gpu::launch_early(places_kernel, dim3(gpu::blocks_for(rows + 1, kThreads, INT32_MAX)),
+                    dim3(kThreads), 0, gpu::stream(), places.data<std::int32_t>(),
+                    offsets.data<std::int32_t>(), gpu::pointer<std::int32_t>(slots),
+                    reinterpret_cast<const std::uint64_t*>(words.raw()), rows, E);
 }
 
 void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weights) {
@@ -164,8 +171,8 @@ void dispatch(Out y, const Tensor& x, const Tensor& places, const Tensor& weight
   visit_width({y, x}, columns, [&](auto type, auto width) {
     using T = decltype(type);
     const auto [blocks, threads] = gpu::row_grid(x.size(0), columns / width);
-    gpu::launch(dispatch_kernel<decltype(width)::value, T>, blocks, threads, 0, gpu::stream(),
-                y.data<T>(), x.data<T>(), Slots<T>(places, weights), columns);
+    gpu::launch_early(dispatch_kernel<decltype(width)::value, T>, blocks, threads, 0, gpu::stream(),
+                      y.data<T>(), x.data<T>(), Slots<T>(places, weights), columns);
   });
 }
 
@@ -176,9 +183,9 @@ void combine(Out y, const Tensor& x, const Tensor& places, const Tensor& weights
   visit_width({y, x, residual.defined() ? residual : y}, columns, [&](auto type, auto width) {
     using T = decltype(type);
     const auto [blocks, threads] = gpu::row_grid(y.size(0), columns / width);
-    gpu::launch(combine_kernel<decltype(width)::value, T>, blocks, threads, 0, gpu::stream(),
-                y.data<T>(), x.data<T>(), gpu::pointer<T>(residual), Slots<T>(places, weights),
-                columns);
+    gpu::launch_early(combine_kernel<decltype(width)::value, T>, blocks, threads, 0, gpu::stream(),
+                      y.data<T>(), x.data<T>(), gpu::pointer<T>(residual),
+                      Slots<T>(places, weights), columns);
   });
 }
 
@@ -191,9 +198,10 @@ void weigh_backward(Out dx, Out dweights, const Tensor& dy, const Tensor& x, con
     const auto blocks = static_cast<unsigned>(places.numel());
     const std::int64_t threads =
         std::clamp<std::int64_t>(round_up(columns / width, 32), 32, kThreads);
-    gpu::launch(weigh_backward_kernel<decltype(width)::value, T>, dim3(blocks),
-                dim3(static_cast<unsigned>(threads)), 0, gpu::stream(), dx.data<T>(),
-                dweights.data<T>(), dy.data<T>(), x.data<T>(), Slots<T>(places, weights), columns);
+    gpu::launch_early(weigh_backward_kernel<decltype(width)::value, T>, dim3(blocks),
+                      dim3(static_cast<unsigned>(threads)), 0, gpu::stream(), dx.data<T>(),
+                      dweights.data<T>(), dy.data<T>(), x.data<T>(), Slots<T>(places, weights),
+                      columns);
   });
 }
 

@@ -3,7 +3,7 @@
 // fp8_quantize_blocks reads a tile once to registers, so it moves as many bytes, and 1/32 of a byte of scales.
 #include <type_traits>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/magnitude.h"
 #include "kernels/cuda/multi_tensor.h"
 #include "kernels/cuda/numeric.h"
@@ -55,6 +55,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     quantize_kernel(std::uint8_t* y, const T* x, std::int64_t vectors, std::int64_t count,
                     Fp8Grid grid, const float* scale_at, float* largest) {
+  gpu::wait_for_launch_ahead();
   constexpr int kSize = gpu::Vector<T>::kSize;
   using Words = std::conditional_t<kSize == 8, uint2, unsigned>;
   Rounding<T> rounding{grid, *scale_at};
@@ -76,6 +77,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     expand_kernel(bfloat16* x, const std::uint8_t* y, std::int64_t vectors, std::int64_t count,
                   Fp8Grid grid, const float* inverse_at) {
+  gpu::wait_for_launch_ahead();
   const float inverse = *inverse_at;
   const auto value = [&](unsigned code) {
     return inverse * grid.value_of(static_cast<std::uint8_t>(code));
@@ -172,6 +174,7 @@ __device__ void transpose(std::uint8_t* yt, const Matrix& matrix, const Word& wo
 
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(std::uint8_t* yt, const std::uint8_t* y, Matrix matrix) {
+  gpu::wait_for_launch_ahead();
   transpose(yt, matrix, [&](std::int64_t r, std::int64_t c) {
     const std::uint8_t* const row = y + r * matrix.columns;
     const auto four = [&] { return *reinterpret_cast<const unsigned*>(row + c); };
@@ -184,6 +187,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     quantize_transposed_kernel(std::uint8_t* y, std::uint8_t* yt, const T* x, Matrix matrix,
                                Fp8Grid grid, const float* scale_at, float* largest) {
+  gpu::wait_for_launch_ahead();
   Rounding<T> rounding{grid, *scale_at};
   transpose(yt, matrix, [&](std::int64_t r, std::int64_t c) {
     const T* const row = x + r * matrix.columns;
@@ -222,6 +226,7 @@ template <bool kSquares>
 __global__ void __launch_bounds__(kThreads)
     quantize_blocks_kernel(Blocks y, Blocks yt, const bfloat16* x, Matrix part, std::int64_t parts,
                            std::int64_t scales_of_part, Fp8Grid grid) {
+  gpu::wait_for_launch_ahead();
   TESSERA_SHARED(int, most_of, [kThreads / 32][kTile]);
   TESSERA_SHARED(unsigned, turned, [kTile][kTile / 4 + 1]);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -316,6 +321,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     expand_blocks_kernel(bfloat16* x, const std::uint8_t* y, Matrix matrix, Fp8Grid grid,
                          const float* inverses, Fp8ScalePlaces places) {
+  gpu::wait_for_launch_ahead();
   const std::int64_t quads = (matrix.columns + 3) / 4;
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t at = thread_of_grid(); at < matrix.rows * quads; at += threads) {
@@ -387,8 +393,8 @@ std::int64_t vectors_of(const Tensor& x, const Tensor& y) {
 template <typename... Parameters, typename... Arguments>
 void launch_elements(const Tensor& x, void (*kernel)(Parameters...), Arguments... arguments) {
   if (x.numel() == 0) return;
-  gpu::launch(kernel, dim3(gpu::blocks_for(x.numel(), 4 * Vector::kSize * kThreads, 4096)),
-              dim3(kThreads), 0, gpu::stream(), arguments...);
+  gpu::launch_early(kernel, dim3(gpu::blocks_for(x.numel(), 4 * Vector::kSize * kThreads, 4096)),
+                    dim3(kThreads), 0, gpu::stream(), arguments...);
 }
 
 /// The extents of x, and whether x and the others, which may be undefined, are aligned.
@@ -404,8 +410,8 @@ template <typename... Parameters, typename... Arguments>
 void launch_squares(const Tensor& x, void (*kernel)(Parameters...), Arguments... arguments) {
   if (x.numel() == 0) return;
   const std::int64_t squares = ceil_div(x.size(0), kSquare) * ceil_div(x.size(1), kSquare);
-  gpu::launch(kernel, dim3(gpu::blocks_for(squares, 1, 4096)), dim3(kThreads), 0, gpu::stream(),
-              arguments...);
+  gpu::launch_early(kernel, dim3(gpu::blocks_for(squares, 1, 4096)), dim3(kThreads), 0,
+                    gpu::stream(), arguments...);
 }
 
 template <typename T>
@@ -448,7 +454,7 @@ void fp8_quantize_blocks(Out y, Out inverse, Out yt, Out inverse_t, const Tensor
   part.rows = rows / parts;
   part.whole = part.whole && part.rows % 4 == 0;
   const std::int64_t tiles = parts * ceil_div(part.rows, kTile) * ceil_div(columns, kTile);
-  gpu::launch(
+  gpu::launch_early(
       blocks == Fp8Blocks::squares ? quantize_blocks_kernel<true> : quantize_blocks_kernel<false>,
       dim3(gpu::blocks_for(tiles, 1, 4096)), dim3(kThreads), 0, gpu::stream(),
       blocks_of(y, inverse, rows, columns), blocks_of(yt, inverse_t, columns, part.rows),

@@ -1527,6 +1527,13 @@ FAULTS = {
             "d[i + j] = h[j];"),
     },
     ("kernels/swiglu/cuda.cu", "kernels_swiglu"): {
+        "SwiGLU reads before its wait": (
+            "Rows<const T> gate, Rows<const T> up, std::int64_t columns) {\n"
+            "  gpu::wait_for_launch_ahead();\n",
+            "Rows<const T> gate, Rows<const T> up, std::int64_t columns) {\n"
+            "  float early[1];\n"
+            "  gpu::load_all(early, gate.at(0, 0));\n"
+            "  gpu::wait_for_launch_ahead();\n"),
         "vectors at addresses that are not multiples of 16": (
             "gpu::is_vectorizable(first, stride) && ",
             ""),
@@ -2385,6 +2392,29 @@ FAULTS = {
             "  --unfinished_;\n"
             "  end_cluster_barrier_if_complete();\n",
             "  --unfinished_;\n"),
+    },
+    ("runtime/emulation/device/block.cpp", "emulation_early_launch"): {
+        "emulator: a thread of an early launch need not wait": (
+            "  if (early_ && !running_->has_waited) {",
+            "  if (false) {"),
+        "emulator: the launch ahead ends at the first switch of threads": (
+            "  if (ready_warps_ == 0 && end_of_launch_ahead_) {",
+            "  if (end_of_launch_ahead_) {"),
+    },
+    ("runtime/emulation/toolkit/capture.cpp", "emulation_early_launch"): {
+        "emulator: no launch of a graph is early": (
+            ".devices = shared->devices, .early = shared->early}",
+            ".devices = shared->devices}"),
+    },
+    ("kernels/cuda/early_launch.h", "emulation_early_launch"): {
+        "launches are early on GPUs that cannot": (
+            "launch_options().early && has_early_launches();",
+            "launch_options().early;"),
+    },
+    ("kernels/cuda/tile_ring.h", "kernels_grouped_matmul"): {
+        "kernels with roles do not wait for the launch ahead": (
+            "  __syncthreads();\n  wait_for_launch_ahead();\n",
+            "  __syncthreads();\n"),
     },
     ("runtime/emulation/device/shared_memory.cpp", "emulation_hopper"): {
         "rows are cleared under a product in flight": (

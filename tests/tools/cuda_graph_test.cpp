@@ -72,7 +72,7 @@ std::vector<std::string> results_of(const Config& config) {
   return results;
 }
 
-/// Runs with and without a graph.
+/// Runs with and without a graph, whose kernels begin early.
 void check_same_bits(const std::function<void(Config&)>& change) {
   const TemporaryDirectory folder;
   Config config = short_run(folder);
@@ -80,7 +80,7 @@ void check_same_bits(const std::function<void(Config&)>& change) {
   config.train.dir = folder / "queued";
   const std::vector<std::string> expected = results_of(config);
   const std::string model = model_bytes(config.train.dir);
-  config.runtime.graph = true;
+  config.runtime.graph = config.kernels.early_launch = true;
   config.train.dir = folder / "graph";
   CHECK(results_of(config) == expected);
   CHECK((model_bytes(config.train.dir) == model));
