@@ -8,7 +8,8 @@
 namespace tessera {
 namespace {
 
-__global__ void write_addresses(std::int64_t* addresses, ncclWindow_t window, int ranks) {
+__global__ void __launch_bounds__(1024)
+    write_addresses(std::int64_t* addresses, ncclWindow_t window, int ranks) {
   const int r = static_cast<int>(threadIdx.x);
   if (r < ranks) addresses[r] = reinterpret_cast<std::int64_t>(ncclGetLsaPointer(window, 0, r));
 }
