@@ -2160,7 +2160,7 @@ FAULTS = {
             "1.0f, dloss[0]"),
         "ignore_index is not ignored": (
             "return row.ignored() || target < 0",
-            "return target < 0 && !row.ignored()"),
+            "return (target < 0 && !row.ignored())"),
     },
     ("kernels/cross_entropy/cuda.cu", "kernels_linear_cross_entropy"): {
         "the target's logit is read after others have written": (
