@@ -1,11 +1,15 @@
-// Device code for one row of logits, which the threads of a block share.
+// Device code for one row of logits, which the threads of blocks share.
 #pragma once
 
 #include "kernels/cross_entropy/op.h"
+#include "kernels/cuda/cluster.h"
 #include "kernels/cuda/numeric.h"
 #include "kernels/cuda/reduce.h"
 
 namespace tessera::gpu {
+
+/// The most blocks that share a row.
+inline constexpr unsigned kMostBlocksOfRow = 4;
 
 /// A row at any address, cut so that most of it is read 16 bytes at a time:
 ///
@@ -96,7 +100,29 @@ struct OnlineSum {
   /// The sum over all the block's numbers, in every thread.
   __device__ OnlineSum over_block() const {
     const float largest = block_reduce<Maximum>(maximum);
-    return {largest, block_reduce<Sum>(sum * exponential<T>(maximum - finite(largest)))};
+    return {largest, block_reduce<Sum>(relative_to(largest))};
+  }
+
+  /// The sum over the cluster's blocks, each of which has a sum, in every thread. It is added in the order of ranks,
+  /// so all blocks have the same bits. A block may then overwrite what others have read before.
+  __device__ OnlineSum over_cluster() const {
+    OnlineSum whole = *this;
+    if constexpr (kHasHopper) {
+      const unsigned blocks = blocks_of_cluster();
+      if (blocks == 1) return whole;
+      TESSERA_SHARED(float2, of_blocks, [kMostBlocksOfRow]);
+      sync_cluster();  // all blocks have begun
+      if (threadIdx.x < blocks) {
+        in_block(&of_blocks[0], threadIdx.x)[block_in_cluster()] = float2{maximum, sum};
+      }
+      sync_cluster();
+      for (unsigned i = 0; i < blocks; ++i) whole.maximum = fmaxf(whole.maximum, of_blocks[i].x);
+      whole.sum = 0.0f;
+      for (unsigned i = 0; i < blocks; ++i) {
+        whole.sum += OnlineSum{of_blocks[i].x, of_blocks[i].y}.relative_to(whole.maximum);
+      }
+    }
+    return whole;
   }
 
   __device__ float log_of_sum() const {
@@ -104,26 +130,31 @@ struct OnlineSum {
   }
 
  private:
+  /// The sum of e^(x - largest).
+  __device__ float relative_to(float largest) const {
+    return sum * exponential<T>(maximum - finite(largest));
+  }
   /// 0 if all numbers were -infinity: then e^(x - 0) is 0, where x - x would be NaN.
   __device__ static float finite(float largest) {
     return largest == -INFINITY ? 0.0f : largest;
   }
 };
 
-/// The sum over a row of logits, in every thread. `visit(j, raw)` sees the j-th vector.
+/// The sum over a row of logits, in every thread. Each block of the cluster has a part of the row, and
+/// `visit(j, raw)` sees the part's j-th vector.
 template <typename T, typename Visit>
-__device__ OnlineSum<T> sum_of_row(const T* row, const RowParts<T>& parts, Visit visit) {
+__device__ OnlineSum<T> sum_of_row(const T* part, const RowParts<T>& parts, Visit visit) {
   OnlineSum<T> sum;
   parts.for_each_single([&](std::int64_t i) {
-    const float x[1] = {load(row[i])};
+    const float x[1] = {load(part[i])};
     sum.add(x);
   });
-  parts.for_each_vector([&](unsigned j) { return Vector<T>::load_raw(row + parts.first_of(j)); },
+  parts.for_each_vector([&](unsigned j) { return Vector<T>::load_raw(part + parts.first_of(j)); },
                         [&](unsigned j, const uint4& raw) {
                           visit(j, raw);
                           sum.add(Vector<T>::unpack(raw).values);
                         });
-  return sum.over_block();
+  return sum.over_block().over_cluster();
 }
 
 /// gradient[v] = scale * (softmax(logits)[v] - the weight of v as a target), where the softmax of a
@@ -162,6 +193,13 @@ struct RowTargets {
 
   __device__ bool ignored() const { return classes[0] == ignore_index; }
   __device__ float weight(int k) const { return weights == nullptr ? 1.0f : weights[k]; }
+  /// The same targets for columns [first, first + count) of these.
+  __device__ RowTargets in_columns(std::int64_t first, std::int64_t count) const {
+    RowTargets part = *this;
+    part.first_class += first;
+    part.columns = count;
+    return part;
+  }
   /// f(k, column) of this thread's targets in the columns.
   template <typename F>
   __device__ void for_each(F f) const {

@@ -12,6 +12,7 @@
 #include "kernels/bias/op.h"
 #include "kernels/cast/op.h"
 #include "kernels/cross_entropy/op.h"
+#include "kernels/cross_entropy/rows.h"
 #include "kernels/cuda/radix_sort.h"
 #include "kernels/dispatch/op.h"
 #include "kernels/dropout/op.h"
@@ -29,6 +30,7 @@
 #include "kernels/swiglu/op.h"
 #include "kernels/tree_reduce/op.h"
 #include "runtime/emulation/device/emulator.h"
+#include "tests/support/emulated_capability.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/rank.h"
 
@@ -236,6 +238,25 @@ TEST_CASE("traffic: the loss reads a logit once, and its gradient reads and writ
   const auto backward =
       launches_of([&] { cross_entropy_backward(logits, dloss, logits, logsumexp, targets); });
   require_distinct(backward, 2 * N * V + 96, 2 * N * V);
+}
+
+// The blocks of a cluster keep their shares of a row in shared memory. One block keeps 50,488 logits and reads the
+// others again. A warp also reads the sector of a row's target.
+TEST_CASE("traffic: the loss and its gradient read a row of 128256 logits once, by clusters") {
+  constexpr std::uint64_t N = 2, V = 128'256;
+  for (const auto& [capability, again] : {std::pair<int, std::uint64_t>{90, 0}, {89, V - 50'488}}) {
+    const test::Capability device(capability);
+    const test::Rank rank;
+    const Tensor logits = bf16({N, V}), losses = f32({N});
+    const Tensor targets = Tensor::from(std::vector<std::int32_t>(N, 5), {N});
+    const auto both = launches_of([&] {
+      cuda::losses_and_gradients_of_rows(losses, {logits, V, targets, 0, kIgnoreIndex}, 1.0f);
+    });
+    const std::uint64_t of_targets = 32 * both.work.reads.sectors - 2 * N * (V + again);
+    REQUIRE(of_targets < 2 * N * V / 50);
+    REQUIRE(both.work.writes.bytes == 2 * N * (V + 1) + 4 * N);
+    REQUIRE(32 * both.work.writes.distinct == 2 * N * V + 32);
+  }
 }
 
 // Chunks are of 8 rows.

@@ -2167,16 +2167,61 @@ FAULTS = {
             "1.0f, dloss[0]"),
         "ignore_index is not ignored": (
             "return row.ignored() || target < 0",
-            "return target < 0 && !row.ignored()"),
+            "return (target < 0 && !row.ignored())"),
     },
     ("kernels/cross_entropy/cuda.cu", "kernels_linear_cross_entropy"): {
         "the target's logit is read after others have written": (
-            "  targets.correct(row, at_targets, gradient);\n",
+            "  in_share.correct(share, at_targets, gradient);\n",
             "  targets.keep_logits(at_targets, row);\n"
-            "  targets.correct(row, at_targets, gradient);\n"),
+            "  in_share.correct(share, at_targets, gradient);\n"),
         "gradients of ignored rows stay logits": (
-            "    return gpu::zero_row(row, parts);\n",
+            "    return gpu::zero_row(share, parts);\n",
             "    return;\n"),
+    },
+    ("kernels/cross_entropy/row.h", "kernels_cuda_shared_rows"): {
+        "a block writes to shared memory of blocks that may not have begun": (
+            "      sync_cluster();  // all blocks have begun\n",
+            ""),
+        "a block adds sums that others have not written": (
+            "      }\n      sync_cluster();\n",
+            "      }\n"),
+        "every block adds its own sum several times": (
+            "in_block(&of_blocks[0], threadIdx.x)",
+            "in_block(&of_blocks[0], block_in_cluster())"),
+        "each block adds its own sum first": (
+            "OnlineSum{of_blocks[i].x, of_blocks[i].y}",
+            "OnlineSum{of_blocks[i ^ block_in_cluster()].x, of_blocks[i ^ block_in_cluster()].y}"),
+        "sums of blocks are relative to their own maxima": (
+            "OnlineSum{of_blocks[i].x, of_blocks[i].y}.relative_to(whole.maximum)",
+            "of_blocks[i].y"),
+        "targets of all shares are at the first one's columns": (
+            "part.first_class += first;",
+            "part.first_class += 0 * first;"),
+        "gradients of targets are overwritten": (
+            "gradient) const {\n    __syncthreads();\n",
+            "gradient) const {\n"),
+    },
+    ("kernels/cross_entropy/cuda.cu", "kernels_cuda_shared_rows"): {
+        "losses alone are sums in another order": (
+            "  const Shares shares = shares_of<T>(rows.classes);\n  gpu::launch(forward",
+            "  const Shares shares{1, rows.classes};\n  gpu::launch(forward"),
+        "the last share ends behind the row": (
+            "return min(columns, classes - first());",
+            "return columns + 0 * classes;"),
+        "what a block does not keep is read from the row's first share": (
+            "Vector::load_raw(share + parts.first_of(j));",
+            "Vector::load_raw(row + parts.first_of(j));"),
+        "shares of a row begin anywhere": (
+            "round_up(ceil_div(classes, shares.blocks), kColumnsTogether);",
+            "classes / shares.blocks;"),
+    },
+    ("kernels/cross_entropy/cuda.cu", "kernels_emulated_traffic"): {
+        "four blocks never share a row": (
+            "shares.blocks < gpu::kMostBlocksOfRow",
+            "2 * shares.blocks < gpu::kMostBlocksOfRow"),
+        "every block writes the gradients of all targets": (
+            "in_share.correct(share, at_targets, gradient);",
+            "targets.correct(row, at_targets, gradient);"),
     },
     ("kernels/linear_cross_entropy/cuda.cpp", "kernels_linear_cross_entropy"): {
         "the last tokens, fewer than a chunk, are left out": (
