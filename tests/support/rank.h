@@ -14,7 +14,7 @@ struct Rank {
   explicit Rank(int threads = 2, std::uint64_t seed = 1)
       : context({.device = device(), .threads = threads, .seed = seed}), guard(context) {
 #if defined(TESSERA_EMULATED)
-    launch_options().early = true;  // the emulator checks what a kernel does before its wait
+    launch_options().early = true;  // the emulator checks their waits
 #endif
   }
 };
