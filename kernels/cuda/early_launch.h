@@ -16,7 +16,7 @@
 
 #include "kernels/cuda/device_attributes.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/launch_options.h"
+#include "kernels/options.h"
 
 namespace tessera::gpu {
 
@@ -24,7 +24,7 @@ namespace tessera::gpu {
 /// wait_for_launch_ahead().
 template <typename Kernel, typename... Rest>
 void launch_early(Kernel* kernel, Grid grid, Rest&&... rest) {
-  grid.early = launch_options().early && has_early_launches();
+  grid.early = kernel_options().early_launch && has_early_launches();
   launch(kernel, grid, std::forward<Rest>(rest)...);
 }
 

@@ -54,7 +54,7 @@ TEST_CASE("early launches come after the work ahead, and before the work behind"
 TEST_CASE("each thread of an early launch waits for the launch ahead") {
   const Rank rank;
   const auto run = [](bool early) {
-    launch_options().early = early;
+    kernel_options().early_launch = early;
     const Stream stream;
     const Ints values(kBlocks * kThreads);
     launch<Bug::one_thread_returns>(values, stream);

@@ -2453,8 +2453,8 @@ FAULTS = {
     },
     ("kernels/cuda/early_launch.h", "emulation_early_launch"): {
         "launches are early on GPUs that cannot": (
-            "launch_options().early && has_early_launches();",
-            "launch_options().early;"),
+            "kernel_options().early_launch && has_early_launches();",
+            "kernel_options().early_launch;"),
     },
     ("kernels/cuda/tile_ring.h", "kernels_grouped_matmul"): {
         "kernels with roles do not wait for the launch ahead": (

@@ -1,7 +1,7 @@
 // A context to run tests in: construct one at the top of a test case.
 #pragma once
 
-#include "kernels/launch_options.h"
+#include "kernels/options.h"
 #include "runtime/context.h"
 #include "tests/support/device.h"
 
@@ -14,7 +14,7 @@ struct Rank {
   explicit Rank(int threads = 2, std::uint64_t seed = 1)
       : context({.device = device(), .threads = threads, .seed = seed}), guard(context) {
 #if defined(TESSERA_EMULATED)
-    launch_options().early = true;  // the emulator checks their waits
+    kernel_options().early_launch = true;  // the emulator checks their waits
 #endif
   }
 };

@@ -1,9 +1,9 @@
 #include "tools/config/kernel_options.h"
 
 #include "kernels/attention/backend.h"
-#include "kernels/launch_options.h"
 #include "kernels/linear_cross_entropy/options.h"
 #include "kernels/matmul/options.h"
+#include "kernels/options.h"
 #include "runtime/check.h"
 #include "runtime/context.h"
 
@@ -23,7 +23,7 @@ void choose_kernels(const Config& config, cpu::Isa best) {
   matmul_options().swiglu = config.kernels.swiglu;
   matmul_options().gelu = config.kernels.gelu;
   head_options().chunk = config.kernels.head_chunk;
-  launch_options().early = config.kernels.early_launch;
+  kernel_options().early_launch = config.kernels.early_launch;
 }
 
 }  // namespace tessera

@@ -1,18 +1,18 @@
-// How a GPU's kernels are launched.
+// How kernels are launched.
 #pragma once
 
 #include "runtime/context.h"
 
 namespace tessera {
 
-struct LaunchOptions {
+struct KernelOptions {
   /// May kernels begin before the launch ahead of them has ended (kernels/cuda/early_launch.h)?
-  bool early = false;
+  bool early_launch = false;
 };
 
 /// The options of the calling thread's rank.
-inline LaunchOptions& launch_options() {
-  return context().state<LaunchOptions>();
+inline KernelOptions& kernel_options() {
+  return context().state<KernelOptions>();
 }
 
 }  // namespace tessera
