@@ -145,12 +145,12 @@ struct LineSums {
   /// Called by all threads of every block, after the block has written its lines.
   __device__ void finish() const {
     if (columns == 0) return;
-    unsigned* ticket = tickets;
+    unsigned ticket = 0;
     std::int64_t to_next = per_chunk * stride;
     for (unsigned place = blockIdx.x, count = gridDim.x;;) {
       const unsigned group = place / blocks_of_group, first = group * blocks_of_group;
       const unsigned size = min(blocks_of_group, count - first);
-      if (!is_last_block(ticket + group, size)) return;
+      if (!is_last_block(tickets + ticket + group, size)) return;
       float* const of_group = lines + first * to_next;
       const unsigned groups = (count + blocks_of_group - 1) / blocks_of_group;
       if (groups == 1) return add_to_targets(of_group, size, to_next);
@@ -220,6 +220,10 @@ __device__ inline void add_four(float4& sums, const float* x) {
 /// for_each (rows.h) its elements are floats that the function may change.
 template <typename Layout>
 struct ColumnSums {
+  /// The shared memory that store declares.
+  static constexpr std::int64_t kSharedBytes =
+      Layout::kTeams == 1 ? 0 : Layout::kThreads * Layout::kElements * sizeof(float);
+
   struct Sums {
     float values[Layout::kWidth];
   };
@@ -293,6 +297,10 @@ struct ColumnSums {
 template <typename Layout>
 class SharedColumnSums {
  public:
+  /// The shared memory that it declares, with that of store.
+  static constexpr std::int64_t kSharedBytes =
+      Layout::kThreads * Layout::kElements * sizeof(float) + ColumnSums<Layout>::kSharedBytes;
+
   __device__ SharedColumnSums() {
     TESSERA_SHARED(float4, sums, [Layout::kElements / 4][Layout::kThreads]);
     own_ = &sums[0][threadIdx.x];

@@ -35,6 +35,13 @@ inline constexpr bool kHasHopper = false;
 inline constexpr bool kHasHopper = true;
 #endif
 
+/// The same for mbarriers and bulk copies, which all architectures from 9.0 on have.
+#if defined(__CUDACC__) && !(defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
+inline constexpr bool kHasBulkCopies = false;
+#else
+inline constexpr bool kHasBulkCopies = true;
+#endif
+
 inline constexpr int kWarpgroup = 128;
 
 #if defined(__CUDACC__)
@@ -156,6 +163,11 @@ __device__ inline void copy_bytes(void* shared, const void* global, int bytes, B
       "l"(global), "r"(bytes), "r"(shared_address(&barrier))
       : "memory");
 }
+/// Starts to copy them to the second-level cache. Nothing waits for it.
+__device__ inline void prefetch_bytes(const void* global, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(global)),
+               "r"(bytes));
+}
 /// Stores four 8x8 matrices of 16-bit elements, as load_matrices loads them: lane 8 m + i points to row i
 /// of matrix m, and r[m] has two neighbours of row lane / 4. All lanes of the warp call this.
 __device__ inline void store_matrices(void* row, const unsigned (&r)[4]) {
@@ -228,6 +240,7 @@ inline void copy_bytes(void* shared, const void* global, int bytes, Barrier& bar
                        const Site& site = Site::current()) {
   emulation::copy_bytes(shared, global, bytes, &barrier, site);
 }
+inline void prefetch_bytes(const void*, int) {}
 inline void store_matrices(void* row, const unsigned (&r)[4], const Site& site = Site::current()) {
   emulation::store_matrices(row, r, site);
 }

@@ -218,18 +218,6 @@ struct RowTile {
     }
   }
 
-  /// Loads x, or x + residual rounded to T if there is a residual. The sum is stored too. `sum` is
-  /// null without a residual.
-  __device__ void load_sum(const T* x, const T* residual, T* sum, std::int64_t at,
-                           std::int64_t columns) {
-    load(x + at, columns);
-    if (sum == nullptr) return;
-    RowTile addend;
-    addend.load(residual + at, columns);
-    add(addend);
-    store(sum + at, columns);
-  }
-
   /// The thread's i-th vector, as floats.
   __device__ Vector<T> vector(int i) const {
     return Vector<T>::unpack(raw[i]);
@@ -292,27 +280,6 @@ __device__ void RowTile<Layout>::add(const RowTile& other) {
   // of the operation add.
   map(
       *this, [](float x, float y) { return __fadd_rn(x, y); }, *this, other);
-}
-
-/// Prefetches row n of some matrices into the second-level cache while the team works on another
-/// row: one instruction of one thread, and no registers. Null matrices are skipped. Does nothing
-/// before sm_90, or where rows are not aligned.
-template <typename Layout>
-__device__ void prefetch_rows(std::initializer_list<const typename Layout::T*> matrices,
-                              std::int64_t n, std::int64_t columns) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if constexpr (Layout::kAligned) {
-    if (!Layout::is_first_of_team()) return;
-    for (const typename Layout::T* matrix : matrices) {
-      if (matrix == nullptr) continue;
-      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                       __cvta_generic_to_global(matrix + n * columns)),
-                   "r"(static_cast<unsigned>(columns * sizeof(*matrix))));
-    }
-  }
-#else
-  static_cast<void>(matrices), static_cast<void>(n), static_cast<void>(columns);
-#endif
 }
 
 /// Sums each of the values over the team's threads, in a fixed order. Every thread gets the sums. Teams

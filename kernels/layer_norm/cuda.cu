@@ -6,11 +6,13 @@
 // and the weight and bias, which stay in the caches, 8 N for the statistics, and backward's partial
 // sums: 16 C bytes, with dx_total 24 C, for each of at most 528 chunks of rows.
 //
-// forward    one row a team: mean, then variance about it (both from registers: the second pass
-//            reads no memory), then y.
+// forward    rows in turn, a team each: mean, then variance about it (both from registers: the second
+//            pass reads no memory), then y.
 // backward   one chunk of rows a block, row by row: dx, in registers the sums dweight and dbias,
 //            and in shared memory dx_total. The last blocks to finish add the chunks' sums.
+// both       the next rows come while a team works on this one (kernels/cuda/row_ring.h).
 #include "kernels/cuda/column_sums.h"
+#include "kernels/cuda/row_ring.h"
 #include "kernels/layer_norm/op.h"
 
 namespace tessera::cuda {
@@ -25,6 +27,7 @@ struct Forward {
   const T *x, *residual, *weight, *bias;
   float epsilon;
   std::int64_t N, C;
+  int stages;  // of rings (row_ring.h)
 };
 
 /// The sum of (x - mean)^2 over the thread's elements of a tile, of a row with `columns` columns
@@ -44,41 +47,52 @@ template <typename Layout>
 __global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
     forward_kernel(Forward<typename Layout::T> p) {
   using T = typename Layout::T;
-  const std::int64_t n =
-      static_cast<std::int64_t>(blockIdx.x) * Layout::kTeams + Layout::team_of_thread();
-  if (n >= p.N) return;
-  const std::int64_t row = n * p.C;
   const bool one_tile = p.C <= Layout::kTile;
-  const T* const normalized = (p.sum != nullptr ? p.sum : p.x) + row;
+  const std::int64_t teams = static_cast<std::int64_t>(gridDim.x) * Layout::kTeams;
+  const std::int64_t first =
+      static_cast<std::int64_t>(blockIdx.x) * Layout::kTeams + Layout::team_of_thread();
+  RowRing<Layout, 2> rows({p.x, p.residual}, p.C, p.stages, first, teams, p.N);
+  for (std::int64_t n = first; n < p.N; n += teams) {
+    const std::int64_t row = n * p.C;
+    const T* const normalized = (p.sum != nullptr ? p.sum : p.x) + row;
 
-  RowTile<Layout> x;
-  float total = 0.0f;
-  for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-    x.load_sum(p.x, p.residual, p.sum, row + c, p.C - c);
-    total += sum(x);
-  }
-  const float mean = team_sum<Layout>(total) / static_cast<float>(p.C);
+    rows.wait(n);
+    RowTile<Layout> x;
+    float total = 0.0f;
+    for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+      rows.load(x, 0, c);
+      if (p.sum != nullptr) {
+        RowTile<Layout> residual;
+        rows.load(residual, 1, c);
+        x.add(residual);
+        x.store(p.sum + row + c, p.C - c);
+      }
+      total += sum(x);
+    }
+    rows.release();
+    const float mean = team_sum<Layout>(total) / static_cast<float>(p.C);
 
-  float squares = 0.0f;
-  for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-    if (!one_tile) x.load(normalized + c, p.C - c);
-    squares += squares_about(mean, x, p.C - c);
-  }
-  const float variance = team_sum<Layout>(squares) / static_cast<float>(p.C);
-  const float rstd = 1.0f / sqrtf(variance + p.epsilon);
-  if (Layout::is_first_of_team()) {
-    p.mean[n] = mean;
-    p.rstd[n] = rstd;
-  }
+    float squares = 0.0f;
+    for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+      if (!one_tile) x.load(normalized + c, p.C - c);
+      squares += squares_about(mean, x, p.C - c);
+    }
+    const float variance = team_sum<Layout>(squares) / static_cast<float>(p.C);
+    const float rstd = 1.0f / sqrtf(variance + p.epsilon);
+    if (Layout::is_first_of_team()) {
+      p.mean[n] = mean;
+      p.rstd[n] = rstd;
+    }
 
-  for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-    if (!one_tile) x.load(normalized + c, p.C - c);
-    RowTile<Layout> weight, bias;
-    weight.load(p.weight + c, p.C - c);
-    bias.load(p.bias + c, p.C - c);
-    const auto normalize = [=](float x, float w, float b) { return (x - mean) * rstd * w + b; };
-    map(x, normalize, x, weight, bias);
-    x.store(p.y + row + c, p.C - c);
+    for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+      if (!one_tile) x.load(normalized + c, p.C - c);
+      RowTile<Layout> weight, bias;
+      weight.load(p.weight + c, p.C - c);
+      bias.load(p.bias + c, p.C - c);
+      const auto normalize = [=](float x, float w, float b) { return (x - mean) * rstd * w + b; };
+      map(x, normalize, x, weight, bias);
+      x.store(p.y + row + c, p.C - c);
+    }
   }
 }
 
@@ -92,6 +106,7 @@ struct Backward {
   const T *x, *weight;
   const float *mean, *rstd;
   std::int64_t N, C, rows_per_block;
+  int stages;  // of rings (row_ring.h)
   LineSums sums;
 };
 
@@ -110,17 +125,17 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, kSums
   dbias.clear();
   if (p.totals) dx_total.clear();
 
-  for (std::int64_t n = begin + Layout::team_of_thread(); n < end; n += Layout::kTeams) {
+  const std::int64_t first = begin + Layout::team_of_thread();
+  RowRing<Layout, 3> rows({p.x, p.dy, p.dsum}, p.C, p.stages, first, Layout::kTeams, end);
+  for (std::int64_t n = first; n < end; n += Layout::kTeams) {
     const std::int64_t row = n * p.C;
     const float mean = p.mean[n], rstd = p.rstd[n];
-    if (n + Layout::kTeams < end) {
-      prefetch_rows<Layout>({p.x, p.dy, p.dsum}, n + Layout::kTeams, p.C);
-    }
+    rows.wait(n);
     RowTile<Layout> x, dy, weight;
     float sums[2] = {0.0f, 0.0f};  // of g and of g * xhat
     for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-      x.load(p.x + row + c, p.C - c);
-      dy.load(p.dy + row + c, p.C - c);
+      rows.load(x, 0, c);
+      rows.load(dy, 1, c);
       weight.load(p.weight + c, p.C - c);
       const auto add_g = [&](float x, float dy, float w) {
         const float g = dy * w;
@@ -151,7 +166,7 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, kSums
       };
       map(x, differentiate, x, dy, weight, dweight, dbias);  // x becomes dx
       if (p.dsum != nullptr) {
-        dy.load(p.dsum + row + c, p.C - c);
+        rows.load(dy, 2, c);
         x.add(dy);
       }
       x.store(p.dx + row + c, p.C - c);
@@ -166,6 +181,7 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, kSums
         add_to_line(total_line + c, x, p.C - c, n == begin);
       }
     }
+    rows.release();
   }
   if (one_tile) {
     dweight.store(weight_line, p.C);
@@ -184,6 +200,7 @@ void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, con
   visit_row_layout(x.dtype(), C, {y, sum, x, residual, weight, bias}, [&](auto layout) {
     using Layout = decltype(layout);
     using T = typename Layout::T;
+    const RowRings rings = row_rings<Layout>(C, residual.defined() ? 2 : 1, kRowBlocks<Layout>);
     const Forward<T> p{.y = y.data<T>(),
                        .sum = pointer<T>(sum),
                        .mean = mean.data<float>(),
@@ -194,9 +211,10 @@ void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, con
                        .bias = bias.data<T>(),
                        .epsilon = epsilon,
                        .N = N,
-                       .C = C};
-    launch(forward_kernel<Layout>, dim3(blocks_for(N, Layout::kTeams, INT32_MAX)),
-           dim3(Layout::kThreads), 0, stream(), p);
+                       .C = C,
+                       .stages = rings.stages};
+    launch(forward_kernel<Layout>, dim3(ring_blocks<Layout>(rings, N, kRowBlocks<Layout>)),
+           dim3(Layout::kThreads), rings.bytes, stream(), p);
   });
 }
 
@@ -212,6 +230,9 @@ void layer_norm_backward(Out dx, Out dx_total, Out dweight, Out dbias, const Ten
     using T = typename Layout::T;
     const RowChunks chunks = chunks_for_summing<Layout, kSumsOfLayerNorm>(N);
     const PartialLines lines(chunks.count, dx_total.defined() ? 3 : 2, C);
+    const RowRings rings =
+        row_rings<Layout>(C, dsum.defined() ? 3 : 2, kSummingBlocks<Layout, kSumsOfLayerNorm>,
+                          SharedColumnSums<Layout>::kSharedBytes);
     const Backward<T> p{.dx = dx.data<T>(),
                         .lines = lines.data(),
                         .stride = lines.stride,
@@ -225,9 +246,10 @@ void layer_norm_backward(Out dx, Out dx_total, Out dweight, Out dbias, const Ten
                         .N = N,
                         .C = C,
                         .rows_per_block = chunks.rows,
+                        .stages = rings.stages,
                         .sums = line_sums(sums, lines)};
     launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
-           dim3(Layout::kThreads), 0, stream(), p);
+           dim3(Layout::kThreads), rings.bytes, stream(), p);
   });
 }
 

@@ -6,10 +6,12 @@
 // and the weight, which stays in the caches, 4 N for rstd, and backward's partial sums: 8 C bytes
 // for each of at most 528 chunks of rows.
 //
-// forward    one row a team: sum of squares, over the thread's elements and the team, then y.
+// forward    rows in turn, a team each: sum of squares, over the thread's elements and the team, then y.
 // backward   one chunk of rows a block, row by row: dx, and the sum dweight, which stays in
 //            registers. The last blocks to finish add the chunks' sums.
+// both       the next rows come while a team works on this one (kernels/cuda/row_ring.h).
 #include "kernels/cuda/column_sums.h"
+#include "kernels/cuda/row_ring.h"
 #include "kernels/rms_norm/op.h"
 
 namespace tessera::cuda {
@@ -25,36 +27,49 @@ struct Forward {
   const T *x, *residual, *weight;
   float epsilon, offset;
   std::int64_t N, C;
+  int stages;  // of rings (row_ring.h)
 };
 
 template <typename Layout>
 __global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
     forward_kernel(Forward<typename Layout::T> p) {
   using T = typename Layout::T;
-  const std::int64_t n =
-      static_cast<std::int64_t>(blockIdx.x) * Layout::kTeams + Layout::team_of_thread();
-  if (n >= p.N) return;
-  const std::int64_t row = n * p.C;
   const bool one_tile = p.C <= Layout::kTile;
+  const std::int64_t teams = static_cast<std::int64_t>(gridDim.x) * Layout::kTeams;
+  const std::int64_t first =
+      static_cast<std::int64_t>(blockIdx.x) * Layout::kTeams + Layout::team_of_thread();
+  RowRing<Layout, 2> rows({p.x, p.residual}, p.C, p.stages, first, teams, p.N);
+  for (std::int64_t n = first; n < p.N; n += teams) {
+    const std::int64_t row = n * p.C;
 
-  RowTile<Layout> x;
-  float squares = 0.0f;
-  for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-    x.load_sum(p.x, p.residual, p.sum, row + c, p.C - c);
-    for_each([&](float x) { squares += x * x; }, x);
-  }
-  const float mean_square = team_sum<Layout>(squares) / static_cast<float>(p.C);
-  const float rstd = 1.0f / sqrtf(mean_square + p.epsilon);
-  if (Layout::is_first_of_team()) p.rstd[n] = rstd;
+    rows.wait(n);
+    RowTile<Layout> x;
+    float squares = 0.0f;
+    for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+      rows.load(x, 0, c);
+      if (p.sum != nullptr) {
+        RowTile<Layout> residual;
+        rows.load(residual, 1, c);
+        x.add(residual);
+        x.store(p.sum + row + c, p.C - c);
+      }
+      for_each([&](float x) { squares += x * x; }, x);
+    }
+    rows.release();
+    const float mean_square = team_sum<Layout>(squares) / static_cast<float>(p.C);
+    const float rstd = 1.0f / sqrtf(mean_square + p.epsilon);
+    if (Layout::is_first_of_team()) p.rstd[n] = rstd;
 
-  const T* const normalized = p.sum != nullptr ? p.sum : p.x;
-  for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-    if (!one_tile) x.load(normalized + row + c, p.C - c);
-    RowTile<Layout> weight;
-    weight.load(p.weight + c, p.C - c);
-    map(
-        x, [=, offset = p.offset](float x, float w) { return x * rstd * (offset + w); }, x, weight);
-    x.store(p.y + row + c, p.C - c);
+    const T* const normalized = p.sum != nullptr ? p.sum : p.x;
+    for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
+      if (!one_tile) x.load(normalized + row + c, p.C - c);
+      RowTile<Layout> weight;
+      weight.load(p.weight + c, p.C - c);
+      map(
+          x, [=, offset = p.offset](float x, float w) { return x * rstd * (offset + w); }, x,
+          weight);
+      x.store(p.y + row + c, p.C - c);
+    }
   }
 }
 
@@ -68,6 +83,7 @@ struct Backward {
   const float* rstd;
   float offset;
   std::int64_t N, C, rows_per_block;
+  int stages;  // of rings (row_ring.h)
   LineSums sums;
 };
 
@@ -81,17 +97,17 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
   ColumnSums<Layout> dweight;
   dweight.clear();
 
-  for (std::int64_t n = begin + Layout::team_of_thread(); n < end; n += Layout::kTeams) {
+  const std::int64_t first = begin + Layout::team_of_thread();
+  RowRing<Layout, 3> rows({p.x, p.dy, p.dsum}, p.C, p.stages, first, Layout::kTeams, end);
+  for (std::int64_t n = first; n < end; n += Layout::kTeams) {
     const std::int64_t row = n * p.C;
     const float rstd = p.rstd[n];
-    if (n + Layout::kTeams < end) {
-      prefetch_rows<Layout>({p.x, p.dy, p.dsum}, n + Layout::kTeams, p.C);
-    }
+    rows.wait(n);
     RowTile<Layout> x, dy, weight;
     float sum = 0.0f;  // of g * xhat
     for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-      x.load(p.x + row + c, p.C - c);
-      dy.load(p.dy + row + c, p.C - c);
+      rows.load(x, 0, c);
+      rows.load(dy, 1, c);
       weight.load(p.weight + c, p.C - c);
       for_each([&](float x, float dy, float w) { sum += dy * (p.offset + w) * (x * rstd); }, x, dy,
                weight);
@@ -114,12 +130,13 @@ __global__ void __launch_bounds__(Layout::kThreads, kSummingBlocks<Layout, 1>)
       };
       map(x, differentiate, x, dy, weight, dweight);  // x becomes dx
       if (p.dsum != nullptr) {
-        dy.load(p.dsum + row + c, p.C - c);
+        rows.load(dy, 2, c);
         x.add(dy);
       }
       x.store(p.dx + row + c, p.C - c);
       if (!one_tile) dweight.pause(line + c, p.C - c);
     }
+    rows.release();
   }
   if (one_tile) dweight.store(line, p.C);
   p.sums.finish();
@@ -134,6 +151,7 @@ void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& r
   visit_row_layout(x.dtype(), C, {y, sum, x, residual, weight}, [&](auto layout) {
     using Layout = decltype(layout);
     using T = typename Layout::T;
+    const RowRings rings = row_rings<Layout>(C, residual.defined() ? 2 : 1, kRowBlocks<Layout>);
     const Forward<T> p{.y = y.data<T>(),
                        .sum = pointer<T>(sum),
                        .rstd = rstd.data<float>(),
@@ -143,9 +161,10 @@ void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& r
                        .epsilon = epsilon,
                        .offset = offset,
                        .N = N,
-                       .C = C};
-    launch(forward_kernel<Layout>, dim3(blocks_for(N, Layout::kTeams, INT32_MAX)),
-           dim3(Layout::kThreads), 0, stream(), p);
+                       .C = C,
+                       .stages = rings.stages};
+    launch(forward_kernel<Layout>, dim3(ring_blocks<Layout>(rings, N, kRowBlocks<Layout>)),
+           dim3(Layout::kThreads), rings.bytes, stream(), p);
   });
 }
 
@@ -160,6 +179,8 @@ void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum
     const PartialLines lines(chunks.count, 1, C);
     const RowSums of_weight{dweight, accumulate_parameters};
     if (N == 0) return sum_no_rows({of_weight});
+    const RowRings rings = row_rings<Layout>(C, dsum.defined() ? 3 : 2, kSummingBlocks<Layout, 1>,
+                                             ColumnSums<Layout>::kSharedBytes);
     const Backward<T> p{.dx = dx.data<T>(),
                         .lines = lines.data(),
                         .stride = lines.stride,
@@ -172,9 +193,10 @@ void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum
                         .N = N,
                         .C = C,
                         .rows_per_block = chunks.rows,
+                        .stages = rings.stages,
                         .sums = line_sums({of_weight}, lines)};
     launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
-           dim3(Layout::kThreads), 0, stream(), p);
+           dim3(Layout::kThreads), rings.bytes, stream(), p);
   });
 }
 
