@@ -1387,6 +1387,41 @@ FAULTS = {
             "    __syncthreads();  // the readers of an earlier call are done\n",
             ""),
     },
+    ("kernels/cuda/row_ring.h", "kernels_emulated_row_ring"): {
+        "a team does not wait for its row": (
+            "stages_ > 0 ? gpu::wait(full(), turn_ >= stages_ ? 1 : 0) : fetch(n + step_);",
+            "if (stages_ == 0) fetch(n + step_);"),
+        "a team waits for a stage's last row": (
+            "turn_ >= stages_ ? 1 : 0)",
+            "turn_ >= stages_ ? 0 : 1)"),
+        "all rows of a stage are in even phases": (
+            "++turn_ == 2 * stages_",
+            "++turn_ == stages_"),
+        "a stage takes the next row before all threads have read the last": (
+            "    team_barrier();\n    fetch(n_",
+            "    fetch(n_"),
+        "a team has no barrier after its first thread made the stages'": (
+            "      turn_ = 0;\n      team_barrier();\n",
+            "      turn_ = 0;\n"),
+        "a row is expected of a matrix that is absent": (
+            "count_ * bytes)",
+            "kMatrices * bytes)"),
+        "all rows of a stage are in the first one's place": (
+            "copy_bytes(place(i),",
+            "copy_bytes(place(0),"),
+        "rows behind the team's last are copied": (
+            "if (n >= end_ || !Layout",
+            "if (!Layout"),
+        "a ring of three stages copies a row twice": (
+            "fetch(n_ + stages_ * step_);",
+            "fetch(n_ + 2 * step_);"),
+        "the room of a ring counts memory that is declared": (
+            "if (declared + bytes <= room)",
+            "if (0 * declared + bytes <= room)"),
+        "rows of two tiles have a ring": (
+            "columns > Layout::kTile ||",
+            "columns > 2 * Layout::kTile ||"),
+    },
     ("kernels/rms_norm/cuda.cu", "kernels_norms"): {
         "epsilon outside the root": (
             "1.0f / sqrtf(mean_square + p.epsilon)",
