@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kernels/cuda/device_attributes.h"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/rows.h"
 
@@ -55,7 +56,8 @@ class RowRing {
   static_assert(Layout::kTeam >= kWarpSize, "a team has a barrier");
 
  public:
-  /// For the rows first, first + step, ... before `end`. Null matrices, the last ones, are skipped.
+  /// For the rows first, first + step, ... before `end`. Null matrices, the last ones, are skipped. Waits for the
+  /// launch ahead.
   __device__ RowRing(const T* const (&matrices)[kMatrices], std::int64_t columns, int stages,
                      std::int64_t first, std::int64_t step, std::int64_t end)
       : columns_(columns), step_(step), end_(end), stages_(kFetches ? stages : 0) {
@@ -65,11 +67,14 @@ class RowRing {
       if (matrices[i] != nullptr) count_ = i + 1;
     }
     if constexpr (kFetches) {
-      if (stages_ == 0) return;
-      if (Layout::is_first_of_team()) {
+      if (stages_ > 0 && Layout::is_first_of_team()) {
         for (turn_ = 0; turn_ < stages_; ++turn_) initialize(full(), 1);
         publish_barriers();
       }
+    }
+    wait_for_launch_ahead();
+    if constexpr (kFetches) {
+      if (stages_ == 0) return;
       for (turn_ = 0; turn_ < stages_; ++turn_) fetch(first + turn_ * step);
       turn_ = 0;
       team_barrier();

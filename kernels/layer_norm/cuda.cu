@@ -213,8 +213,8 @@ void layer_norm_forward(Out y, Out sum, Out mean, Out rstd, const Tensor& x, con
                        .N = N,
                        .C = C,
                        .stages = rings.stages};
-    launch(forward_kernel<Layout>, dim3(ring_blocks<Layout>(rings, N, kRowBlocks<Layout>)),
-           dim3(Layout::kThreads), rings.bytes, stream(), p);
+    launch_early(forward_kernel<Layout>, dim3(ring_blocks<Layout>(rings, N, kRowBlocks<Layout>)),
+                 dim3(Layout::kThreads), rings.bytes, stream(), p);
   });
 }
 
@@ -248,8 +248,8 @@ void layer_norm_backward(Out dx, Out dx_total, Out dweight, Out dbias, const Ten
                         .rows_per_block = chunks.rows,
                         .stages = rings.stages,
                         .sums = line_sums(sums, lines)};
-    launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
-           dim3(Layout::kThreads), rings.bytes, stream(), p);
+    launch_early(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
+                 dim3(Layout::kThreads), rings.bytes, stream(), p);
   });
 }
 

@@ -163,8 +163,8 @@ void rms_norm_forward(Out y, Out sum, Out rstd, const Tensor& x, const Tensor& r
                        .N = N,
                        .C = C,
                        .stages = rings.stages};
-    launch(forward_kernel<Layout>, dim3(ring_blocks<Layout>(rings, N, kRowBlocks<Layout>)),
-           dim3(Layout::kThreads), rings.bytes, stream(), p);
+    launch_early(forward_kernel<Layout>, dim3(ring_blocks<Layout>(rings, N, kRowBlocks<Layout>)),
+                 dim3(Layout::kThreads), rings.bytes, stream(), p);
   });
 }
 
@@ -195,8 +195,8 @@ void rms_norm_backward(Out dx, Out dweight, const Tensor& dy, const Tensor& dsum
                         .rows_per_block = chunks.rows,
                         .stages = rings.stages,
                         .sums = line_sums({of_weight}, lines)};
-    launch(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
-           dim3(Layout::kThreads), rings.bytes, stream(), p);
+    launch_early(backward_kernel<Layout>, dim3(static_cast<unsigned>(chunks.count)),
+                 dim3(Layout::kThreads), rings.bytes, stream(), p);
   });
 }
 
