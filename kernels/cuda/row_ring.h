@@ -57,24 +57,22 @@ class RowRing {
 
  public:
   /// For the rows first, first + step, ... before `end`. Null matrices, the last ones, are skipped. Waits for the
-  /// launch ahead.
+  /// launch ahead at first: ptxas spills registers if barriers are initialized before.
   __device__ RowRing(const T* const (&matrices)[kMatrices], std::int64_t columns, int stages,
                      std::int64_t first, std::int64_t step, std::int64_t end)
       : columns_(columns), step_(step), end_(end), stages_(kFetches ? stages : 0) {
+    wait_for_launch_ahead();
 #pragma unroll
     for (int i = 0; i < kMatrices; ++i) {
       matrices_[i] = matrices[i];
       if (matrices[i] != nullptr) count_ = i + 1;
     }
     if constexpr (kFetches) {
-      if (stages_ > 0 && Layout::is_first_of_team()) {
+      if (stages_ == 0) return;
+      if (Layout::is_first_of_team()) {
         for (turn_ = 0; turn_ < stages_; ++turn_) initialize(full(), 1);
         publish_barriers();
       }
-    }
-    wait_for_launch_ahead();
-    if constexpr (kFetches) {
-      if (stages_ == 0) return;
       for (turn_ = 0; turn_ < stages_; ++turn_) fetch(first + turn_ * step);
       turn_ = 0;
       team_barrier();
