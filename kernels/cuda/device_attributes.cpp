@@ -41,10 +41,6 @@ bool has_hopper() {
   return kHasSm90a && attributes().major == 9 && attributes().minor == 0;
 }
 
-bool has_bulk_copies() {
-  return attributes().major >= 9;
-}
-
 bool has_fp8() {
   return attributes().major > 8 || (attributes().major == 8 && attributes().minor == 9);
 }

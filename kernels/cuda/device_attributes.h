@@ -8,8 +8,6 @@ namespace tessera::gpu {
 
 /// Does the device have Hopper's own instructions (architecture 9.0), and this build code for them?
 bool has_hopper();
-/// Does the device have barriers and bulk copies in shared memory? They came with architecture 9.0.
-bool has_bulk_copies();
 /// Does the device have tensor cores for 8-bit floating-point numbers? They came with architecture 8.9.
 bool has_fp8();
 /// Does cuBLASLt take scales of blocks of them? It is for architecture 9.0.

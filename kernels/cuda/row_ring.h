@@ -1,7 +1,7 @@
 // Rings of bulk copies: a team's next rows come while it works on this one.
 //
-// A kernel reads the rows of some matrices, and a team (rows.h) takes one row after the other. From sm_90 on it
-// has two or three stages in shared memory. A stage has room for a row of each matrix, and a barrier.
+// A kernel reads the rows of some matrices, and a team (rows.h) takes one row after the other. On sm_90 and
+// sm_100 it has two or three stages in shared memory. A stage has room for a row of each matrix, and a barrier.
 //
 //   stage 0    | copy of row 0 | row 0 is loaded, barrier | copy of row 2 ...
 //   stage 1    | copy of row 1                           | row 1 is loaded, barrier | copy of row 3 ...
@@ -18,6 +18,14 @@
 
 namespace tessera::gpu {
 
+/// Whether the code now compiled has rings: on 9.0 and 10.0, where a block can have 227 KiB of shared memory. On 12.0
+/// it can have 99 KiB, and few rows would fit.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+inline constexpr bool kHasRings = false;
+#else
+inline constexpr bool kHasRings = kHasBulkCopies;
+#endif
+
 /// The rings of a block's teams. No stages: there are no rings.
 struct RowRings {
   int stages = 0;
@@ -28,10 +36,11 @@ struct RowRings {
 /// `declared` bytes of shared memory. There are none for rows that are not aligned or have several tiles.
 template <typename Layout>
 RowRings row_rings(std::int64_t columns, int matrices, int blocks, std::int64_t declared = 0) {
-  if (!Layout::kAligned || columns > Layout::kTile || !has_bulk_copies()) return {};
+  constexpr std::int64_t kMost = 227 * 1024;
+  if (!Layout::kAligned || columns > Layout::kTile || shared_memory_limit() < kMost) return {};
   // A multiprocessor has 1 KiB more than one of its blocks can use, and every block costs 1 KiB. One more
   // is for small declarations.
-  const auto room = (static_cast<std::int64_t>(shared_memory_limit()) + 1024) / blocks - 2048;
+  const std::int64_t room = (kMost + 1024) / blocks - 2048;
   const auto row = columns * static_cast<std::int64_t>(sizeof(typename Layout::T));
   for (const int stages : {3, 2}) {
     const std::int64_t barriers = round_up(Layout::kTeams * stages * sizeof(Barrier), 16);
@@ -60,7 +69,7 @@ class RowRing {
   /// launch ahead at first: ptxas spills registers if barriers are initialized before.
   __device__ RowRing(const T* const (&matrices)[kMatrices], std::int64_t columns, int stages,
                      std::int64_t first, std::int64_t step, std::int64_t end)
-      : columns_(columns), step_(step), end_(end), stages_(kFetches ? stages : 0) {
+      : columns_(columns), step_(step), end_(end), stages_(kFetches && kHasRings ? stages : 0) {
     wait_for_launch_ahead();
 #pragma unroll
     for (int i = 0; i < kMatrices; ++i) {

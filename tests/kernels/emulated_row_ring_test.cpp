@@ -74,7 +74,7 @@ TEST_CASE("norms have rings of three or two stages where they fit") {
       {90, Norm::rms, DType::bf16, 8192, true, {8, 32 + 6 * 16384}, {38, 16 + 6 * 16384}},
       {90, Norm::rms, DType::bf16, 8200, true, {300, 0}, {38, 0}},
       {90, Norm::rms, DType::bf16, 766, true, {75, 0}, {38, 0}},
-      {120, Norm::rms, DType::bf16, 768, false, {16, 96 + 12 * 1536}, {38, 0}},
+      {120, Norm::rms, DType::bf16, 768, false, {75, 0}, {38, 0}},
       {80, Norm::rms, DType::bf16, 768, true, {75, 0}, {38, 0}},
   };
   for (const Expected& e : list) {
