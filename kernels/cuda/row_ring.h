@@ -103,6 +103,16 @@ class RowRing {
       tile.load(matrices_[i] + n_ * columns_ + c, columns_ - c);
     }
   }
+  /// Loads that tile of the first matrix. With `sum`, adds the second matrix's, rounded to T, and stores the result in
+  /// `sum`, which is a matrix of as many columns.
+  __device__ void load_sum(RowTile<Layout>& tile, std::int64_t c, T* sum) const {
+    load(tile, 0, c);
+    if (sum == nullptr) return;
+    RowTile<Layout> addend;
+    load(addend, 1, c);
+    tile.add(addend);
+    tile.store(sum + n_ * columns_ + c, columns_ - c);
+  }
   /// The team does not load the row again. The stage takes the row that follows those in the other stages.
   __device__ void release() {
     if (stages_ == 0) return;

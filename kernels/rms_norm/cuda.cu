@@ -46,13 +46,7 @@ __global__ void __launch_bounds__(Layout::kThreads, kRowBlocks<Layout>)
     RowTile<Layout> x;
     float squares = 0.0f;
     for (std::int64_t c = 0; c < p.C; c += Layout::kTile) {
-      rows.load(x, 0, c);
-      if (p.sum != nullptr) {
-        RowTile<Layout> residual;
-        rows.load(residual, 1, c);
-        x.add(residual);
-        x.store(p.sum + row + c, p.C - c);
-      }
+      rows.load_sum(x, c, p.sum);
       for_each([&](float x) { squares += x * x; }, x);
     }
     rows.release();
