@@ -96,6 +96,22 @@ TEST_CASE("a kernel of an early launch touches no global memory before its wait"
   CHECK_THAT(fault<Bug::reads_early>(/*as_graph=*/true), text);
 }
 
+TEST_CASE("a graph that is refused leaves the next launch as it is") {
+  const Rank rank;
+  const Stream stream;
+  const Graph graph = [&] {
+    const Ints freed(kBlocks * kThreads);
+    return capture(stream, [&] { launch(freed, stream); });
+  }();
+  cudaGraphLaunch(graph, stream);
+  CHECK(cudaStreamSynchronize(stream) == cudaErrorLaunchFailure);
+  emulation::forget_failures();
+  kernel_options().early_launch = false;
+  const Ints values(kBlocks * kThreads);
+  launch<Bug::one_thread_returns>(values, stream);
+  check(cudaStreamSynchronize(stream));
+}
+
 TEST_CASE("a GPU before sm_90 has no early launches") {
   const Capability old(80);
   const Rank rank;

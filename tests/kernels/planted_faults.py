@@ -2481,6 +2481,11 @@ FAULTS = {
             "  if (ready_warps_ == 0 && end_of_launch_ahead_) {",
             "  if (end_of_launch_ahead_) {"),
     },
+    ("runtime/emulation/toolkit/device_queue.cpp", "emulation_early_launch"): {
+        "emulator: a launch that failed lets the next one be early": (
+            "    if (item.early) begin_early(nullptr);",
+            "   "),
+    },
     ("runtime/emulation/toolkit/capture.cpp", "emulation_early_launch"): {
         "emulator: no launch of a graph is early": (
             ".devices = shared->devices, .early = shared->early}",

@@ -9,7 +9,7 @@
 namespace tessera::emulation {
 
 /// The process's next launch is early. When no thread of its first cluster can go on without the end of the launch
-/// ahead, `end` is called.
+/// ahead, `end` is called. Null: it is not early.
 void begin_early(std::function<void()> end);
 
 }  // namespace tessera::emulation

@@ -168,6 +168,7 @@ void Devices::run_first(CUstream_st& stream) {
     } catch (const std::exception& problem) {
       fail(stream.device, problem.what());
     }
+    if (item.early) begin_early(nullptr);  // it may have failed before it began
   }
   if (item.pass) {
     item.pass->passed = true;
