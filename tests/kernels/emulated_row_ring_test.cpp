@@ -103,7 +103,7 @@ TEST_CASE("norms have the same bits with rings as without") {
       {DType::bf16, {70, 768}, false},
       {DType::f16, {200, 520}, true},
       {DType::f32, {70, 520}, true},
-      {DType::bf16, {70, 1024}, true},  // layer norm has no ring backward
+      {DType::bf16, {70, 1024}, true},  // no ring backward
       {DType::bf16, {101, 1032}, false},
       {DType::bf16, {101, 1032}, true},
       {DType::f32, {27, 2056}, false},
